@@ -50,4 +50,11 @@ bool is_device_memory(MemoryKind kind) {
     }
 }
 
+bool takes_turns_on_one_gpu(MemoryKind from, MemoryKind to) {
+    const auto on_gpu = [](MemoryKind kind) {
+        return is_device_memory(kind) || kind == MemoryKind::managed;
+    };
+    return on_gpu(from) != on_gpu(to);
+}
+
 }  // namespace gpushm::perf

@@ -34,4 +34,9 @@ std::string name_of(MemoryKind kind);
 /** Whether the CPU cannot reach it. */
 bool is_device_memory(MemoryKind kind);
 
+/** Whether processes with these kinds of memory on one GPU wait for each other in a round trip that
+ * neither direction alone needs: each process copies once, and they take turns by time slices of
+ * 2 ms. So it is where one side only has GPU memory. */
+bool takes_turns_on_one_gpu(MemoryKind from, MemoryKind to);
+
 }  // namespace gpushm::perf

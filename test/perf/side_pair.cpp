@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <sstream>
 #include <stdexcept>
 #include <vector>
 
@@ -127,6 +128,17 @@ int run_sides(int argc, char **argv, double limit_seconds) {
         }
     }
     return result;
+}
+
+std::string reason_of(int status, double limit_seconds) {
+    if (status == kTimeLimit) {
+        std::ostringstream text;
+        text << "not ready after " << limit_seconds << " s";
+        return text.str();
+    }
+    return status > kSignalled
+               ? "a process was ended by signal " + std::to_string(status - kSignalled)
+               : "";
 }
 
 }  // namespace gpushm::perf

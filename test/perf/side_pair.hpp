@@ -63,4 +63,7 @@ private:
  * of a signal if one ended it. */
 int run_sides(int argc, char **argv, double limit_seconds);
 
+/** Why run_sides gave `status`; empty where the side that failed has said it. */
+std::string reason_of(int status, double limit_seconds);
+
 }  // namespace gpushm::perf

@@ -52,6 +52,7 @@ for row in rows:
     assert row["messages"] >= 8, row
     assert row["unit"] == {"bw": "MB/s", "bibw": "MB/s", "mbw_mr": "messages/s"}.get(row["test"], "us"), row
     assert ("page_faults" in row) == row["situation"].startswith("M"), row
+    assert "page_faults" not in row or row["page_faults"]["cpu"] >= 0 and {"managed_cpu", "gpu"} < set(row["page_faults"]), row
 assert len(rows) == sum(len(table[1]) for table in tables), "not all rows are printed and written"
 def of(key):
     return {row[key] for row in rows}
@@ -79,8 +80,9 @@ driver=
 # shellcheck disable=SC2086 # words
 $run "$perf" --tests=latency --sizes=8 --seconds=0 --from=device --to=device >"$work/out" 2>&1 && driver=yes
 
-measure "host memory" "$perf" --sizes=1:4,70000 --from=host --to=host
-holds "host memory" 'len(rows) == 3 * 4 and of("size") == {1, 2, 4, 70000} and of("test") == {"latency", "bw", "bibw"}'
+measure "host memory" "$perf" --sizes=1:4,70000 --from=host --to=host --tests=latency,bw,bibw,mbw_mr
+holds "host memory" 'len(rows) == 4 * 4 and of("size") == {1, 2, 4, 70000}
+    and of("test") == {"latency", "bw", "bibw", "mbw_mr"}'
 holds "the heads" 'tables[0][0] == ["# gpushm-perf UCP host-host Latency Test v" + run["version"],
     tables[0][0][1], "# Size          Latency (us)"] and tables[1][0][2] == "# Size      Bandwidth (MB/s)"'
 holds "the facts" 'run["program"] == "gpushm-perf" and run["mpi"] is None and run["ucx"] and run["ranks"] == 2
@@ -115,9 +117,9 @@ if [ -x "$mpi" ] && command -v mpirun >/dev/null; then
     [ ! "$driver" ] || kinds="--from=device --to=host,device"
     # shellcheck disable=SC2086 # words
     measure collectives mpirun -n 3 "$mpi" --sizes=1,8,5000 $kinds \
-        --tests=bcast,reduce,allreduce,gather,scatter,allgather,alltoall
-    holds collectives 'run["ranks"] == 3 and len(of("test")) == 7
-        and {row["size"] for row in rows if row["test"] == "reduce"} == {8, 5000}
+        --tests=bcast,reduce,allreduce,reduce_scatter,gather,scatter,allgather,alltoall
+    holds collectives 'run["ranks"] == 3 and len(of("test")) == 8
+        and {row["size"] for row in rows if row["test"] == "reduce_scatter"} == {8, 5000}
         and {row["size"] for row in rows if row["test"] == "gather"} == {1, 8, 5000}'
     # Two pairs; the other two ranks of a pair's test wait.
     # shellcheck disable=SC2086 # words
@@ -146,6 +148,7 @@ if [ -x "$mpi" ] && command -v mpirun >/dev/null; then
 
     refuses "one rank" 2 'latency needs two ranks' "$mpi"
     refuses "three ranks" 2 'mbw_mr needs an even number of ranks' mpirun -n 3 "$mpi" --tests=mbw_mr
+    refuses "no size of a sum" 2 'reduce adds floats, so it needs multiples of 4' mpirun -n 2 "$mpi" --tests=reduce --sizes=1,6
     refuses "a wrong option of gpushm-perf-mpi" 2 '--nonsense=1: no such option' mpirun -n 2 "$mpi" --nonsense=1
     refuses "a wrong test of gpushm-perf-mpi" 2 'speed: the tests are latency bw' mpirun -n 2 "$mpi" --tests=speed
 else
@@ -158,6 +161,7 @@ refuses "a wrong situation" 2 'lazy: the situations are' "$perf" --situations=la
 refuses "a wrong kind" 2 'devise: the kinds of memory are' "$perf" --from=devise
 refuses "a wrong size" 2 '--sizes=8:4: that is no valid value' "$perf" --sizes=8:4
 refuses "too large a size" 2 'messages have up to 1g' "$perf" --sizes=2g
+refuses "a file that is a folder" 1 "cannot write $work: " "$perf" --from=host --to=host --json="$work"
 refuses "no combination" 2 'do not go with these tests' "$perf" --tests=bw --situations=cold
 refuses "a file that cannot be" 1 'cannot write /nowhere/json: ' "$perf" --from=host --to=host --json=/nowhere/json
 refuses "no GPU" 1 'there is no GPU: ' env LD_LIBRARY_PATH= "$perf" --from=device

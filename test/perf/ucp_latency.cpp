@@ -28,11 +28,7 @@ struct Plan {
     bool needs_driver() const {
         return from.kind != MemoryKind::host || to.kind != MemoryKind::host;
     }
-    /** In a round trip of messages with GPU memory on one side only, each process copies once: on
-     * one GPU they would take turns by time slices of 2 ms, which neither direction needs. */
-    bool one_way() const {
-        return one_device && (from.kind == MemoryKind::host) != (to.kind == MemoryKind::host);
-    }
+    bool one_way() const { return one_device && takes_turns_on_one_gpu(from.kind, to.kind); }
     bool has(const char *test) const {
         return std::find(tests.begin(), tests.end(), test) != tests.end();
     }

@@ -13,8 +13,6 @@ namespace gpushm::perf {
 namespace {
 
 constexpr int kSkipped = 77;
-constexpr int kTimeLimit = 124;
-constexpr int kSignalled = 128;
 
 Options options_of(const UcpProgram &program, int argc, char **argv) {
     std::map<std::string, std::string> defaults = {{"devices", "0,0"},  {"cpus", ""},
@@ -74,11 +72,11 @@ int run(const UcpProgram &program, int argc, char **argv) {
     if (options.is_given("role")) {
         return run_side(program, options, needs_driver);
     }
-    const int status = run_sides(argc, argv, options.number("limit"));
-    if (status == kTimeLimit) {
-        print_error("not ready after " + options.text("limit") + " s");
-    } else if (status > kSignalled) {
-        print_error("a process was ended by signal " + std::to_string(status - kSignalled));
+    const double limit = options.number("limit");
+    const int status = run_sides(argc, argv, limit);
+    const std::string reason = reason_of(status, limit);
+    if (!reason.empty()) {
+        print_error(reason);
     }
     return status;
 }

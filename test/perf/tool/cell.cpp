@@ -21,6 +21,7 @@ constexpr TestName kTests[] = {
     {"bcast", "Broadcast Latency"},
     {"reduce", "Reduce Latency"},
     {"allreduce", "Allreduce Latency"},
+    {"reduce_scatter", "Reduce-Scatter Latency"},
     {"gather", "Gather Latency"},
     {"scatter", "Scatter Latency"},
     {"allgather", "Allgather Latency"},

@@ -18,6 +18,7 @@ enum class Test {
     bcast,
     reduce,
     allreduce,
+    reduce_scatter,
     gather,
     scatter,
     allgather,
@@ -63,7 +64,7 @@ struct Cell {
     MemoryKind to;
 
     bool is_collective() const { return test >= Test::barrier; }
-    bool is_reduction() const { return test == Test::reduce || test == Test::allreduce; }
+    bool is_reduction() const { return test >= Test::reduce && test <= Test::reduce_scatter; }
     /** Whether it measures the time of a message or an operation, not how much there is of them. */
     bool measures_time() const { return test == Test::latency || is_collective(); }
     bool is_staged() const {

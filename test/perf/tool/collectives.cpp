@@ -10,8 +10,9 @@ namespace gpushm::perf {
 namespace {
 
 constexpr int kRoot = 0;
-// What ranks add up is small whole numbers, so that sums of floats are exact in any order.
-constexpr unsigned kValues = 64;
+// What ranks add up is small whole numbers, so that sums of floats are exact in any order. Their
+// number is prime, so that no block has the values of another one.
+constexpr unsigned kValues = 8191;
 
 class Collective : public Measurement {
 public:
@@ -39,7 +40,7 @@ private:
     void call() const;
     uint64_t seed_of(size_t sender, size_t receiver) const;
     float value(size_t i, size_t rank) const {
-        return static_cast<float>((7 * i + contents_) % kValues + rank);
+        return static_cast<float>((i + 7 * contents_) % kValues + rank);
     }
     void fill_floats();
     void check_floats() const;
@@ -62,6 +63,7 @@ size_t Collective::blocks_sent() const {
             return is_root() ? 1 : 0;
         case Test::scatter:
             return is_root() ? count() : 0;
+        case Test::reduce_scatter:
         case Test::alltoall:
             return count();
         default:
@@ -132,18 +134,22 @@ void Collective::renew_contents() {
 }
 
 void Collective::fill_floats() {
-    std::vector<float> values(size_ / sizeof(float));
+    std::vector<float> values(blocks_sent() * size_ / sizeof(float));
     for (size_t i = 0; i < values.size(); ++i) {
         values[i] = value(i, static_cast<size_t>(ranks_.rank()));
     }
-    sent_->write(0, reinterpret_cast<const unsigned char *>(values.data()), size_);
+    sent_->write(0, reinterpret_cast<const unsigned char *>(values.data()),
+                 values.size() * sizeof(float));
 }
 
 void Collective::check_floats() const {
     const auto *sums = reinterpret_cast<const float *>(received_->read(0, size_));
     const auto all = static_cast<float>(count());
-    for (size_t i = 0; i < size_ / sizeof(float); ++i) {
-        const float expected = all * value(i, 0) + all * (all - 1) / 2;
+    const size_t elements = size_ / sizeof(float);
+    const size_t first =
+        cell_.test == Test::reduce_scatter ? static_cast<size_t>(ranks_.rank()) * elements : 0;
+    for (size_t i = 0; i < elements; ++i) {
+        const float expected = all * value(first + i, 0) + all * (all - 1) / 2;
         if (sums[i] != expected) {
             throw std::runtime_error("WRONG DATA: element " + std::to_string(i) + " is " +
                                      std::to_string(sums[i]) + ", not " + std::to_string(expected));
@@ -200,6 +206,9 @@ void Collective::call() const {
             break;
         case Test::allreduce:
             MPI_Allreduce(from, to, floats, MPI_FLOAT, MPI_SUM, comm);
+            break;
+        case Test::reduce_scatter:
+            MPI_Reduce_scatter_block(from, to, floats, MPI_FLOAT, MPI_SUM, comm);
             break;
         case Test::gather:
             MPI_Gather(from, bytes, MPI_CHAR, to, bytes, MPI_CHAR, kRoot, comm);

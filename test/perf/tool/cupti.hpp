@@ -12,6 +12,7 @@
 namespace gpushm::perf {
 
 constexpr int kCuptiUnifiedMemoryCounter = 25;  // CUPTI_ACTIVITY_KIND_UNIFIED_MEMORY_COUNTER
+constexpr uint32_t kCuptiCpuPageFault = 3;      // ..._COUNTER_KIND_CPU_PAGE_FAULT_COUNT
 constexpr uint32_t kCuptiGpuPageFault = 4;      // ..._COUNTER_KIND_GPU_PAGE_FAULT
 constexpr uint32_t kCuptiAllDevices = 2;        // ..._COUNTER_SCOPE_PROCESS_ALL_DEVICES
 constexpr uint32_t kCuptiFlushForced = 1;       // CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
@@ -25,7 +26,7 @@ struct CuptiCounterConfig {
 struct CuptiRecord {
     uint32_t kind;
     uint32_t counter_kind;
-    uint64_t value;  // of a fault: how many groups of faults of one page
+    uint64_t value;  // of a GPU's fault: how many groups of faults of one page
     uint64_t start, end;
     uint64_t address;
     uint32_t source, destination, stream;

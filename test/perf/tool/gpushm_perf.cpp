@@ -17,8 +17,6 @@ namespace gpushm::perf {
 namespace {
 
 constexpr const char *kProgram = "gpushm-perf";
-constexpr int kTimeLimit = 124;  // of run_sides
-constexpr int kSignalled = 128;
 
 Options options_of(int argc, char **argv) {
     std::map<std::string, std::string> defaults = Plan::defaults();
@@ -43,8 +41,7 @@ int measure(const Options &options, Plan plan) {
         if (number == 0) {
             RunFacts facts = facts_of(kProgram, "UCP", *gpus);
             facts.ucx = ucp->ucp_get_version_string();
-            results = std::make_unique<Results>(facts, plan.json_file, plan.cells.size(),
-                                                plan.sizes.size());
+            results = std::make_unique<Results>(facts, plan.json_file, plan.row_count());
         }
     });
     const std::string others = side.exchange(error, [] {});
@@ -53,6 +50,7 @@ int measure(const Options &options, Plan plan) {
         say(kProgram, error.empty() ? note : error);
     }
     if (!error.empty()) {
+        side.barrier([] {});  // the end of one side ends the other
         return kFailed;
     }
     const UcpConnection connection(*ucp, side);
@@ -76,14 +74,13 @@ int start(const Options &options, const Plan &plan, int argc, char **argv) {
     struct sigaction action = {};
     action.sa_handler = stay;
     sigaction(SIGINT, &action, nullptr);
-    const int status = run_sides(argc, argv, options.number("limit"));
-    const std::string rest =
-        plan.json_file.empty() ? "" : "; " + plan.json_file + " has what was measured";
-    if (status == kTimeLimit) {
-        say(kProgram, "not ready after " + options.text("limit") + " s" + rest);
-    } else if (status > kSignalled) {
+    const double limit = options.number("limit");
+    const int status = run_sides(argc, argv, limit);
+    const std::string reason = reason_of(status, limit);
+    if (!reason.empty()) {
         say(kProgram,
-            "a process was ended by signal " + std::to_string(status - kSignalled) + rest);
+            reason +
+                (plan.json_file.empty() ? "" : "; " + plan.json_file + " has what was measured"));
     }
     return status;
 }

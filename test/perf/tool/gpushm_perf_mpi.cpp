@@ -52,12 +52,12 @@ void require_ranks(const Plan &plan, int count) {
     }
 }
 
-int measure(const Options &options, MpiRanks &all, MpiRanks *pair) {
+int measure(int argc, char **argv, MpiRanks &all, MpiRanks *pair) {
     std::optional<Plan> plan;
     std::optional<Gpus> gpus;
     std::string note;
     std::string error = error_of([&] {
-        plan.emplace(options, true);
+        plan.emplace(Options(argc, argv, Plan::defaults()), true);
         require_ranks(*plan, all.count());
     });
     int status = kWrongOptions;
@@ -72,8 +72,7 @@ int measure(const Options &options, MpiRanks &all, MpiRanks *pair) {
             facts.ucx = ucx_version();
             facts.mpi = mpi_version();
             facts.ranks = all.count();
-            results = std::make_unique<Results>(facts, plan->json_file, plan->cells.size(),
-                                                plan->sizes.size());
+            results = std::make_unique<Results>(facts, plan->json_file, plan->row_count());
         });
     }
     error = all.first_text(error);
@@ -95,7 +94,7 @@ int measure(const Options &options, MpiRanks &all, MpiRanks *pair) {
     return measure_all(run);
 }
 
-int run(const Options &options) {
+int run(int argc, char **argv) {
     MpiRanks all(MPI_COMM_WORLD);
     MPI_Comm pair_communicator;
     MPI_Comm_split(MPI_COMM_WORLD, all.rank() < 2 ? 0 : MPI_UNDEFINED, all.rank(),
@@ -106,7 +105,7 @@ int run(const Options &options) {
     }
     int status = kFailed;
     try {
-        status = measure(options, all, pair ? &*pair : nullptr);
+        status = measure(argc, argv, all, pair ? &*pair : nullptr);
     } catch (const ToldEverywhere &) {
         // Those who take part in a pair's test know it, others wait for the pair.
         if (all.count() > 2) {
@@ -128,42 +127,31 @@ bool is_first() {
     return rank == nullptr || std::strcmp(rank, "0") == 0;
 }
 
-/** Before MPI starts: -1 to go on, or the exit status. */
-int look_at(int argc, char **argv, std::optional<Options> *options) {
+/** What the user asks for instead of a measurement; empty if nothing. Wrong options are looked at
+ * later: a rank that ends before MPI starts may end the one that says why. */
+std::string information(int argc, char **argv) {
     if (argc == 2 && std::strcmp(argv[1], "--version") == 0) {
-        if (is_first()) {
-            std::puts("gpushm-perf-mpi (gpushm) " PACKAGE_VERSION);
-        }
-        return 0;
+        return "gpushm-perf-mpi (gpushm) " PACKAGE_VERSION "\n";
     }
-    try {
-        options->emplace(argc, argv, Plan::defaults());
-    } catch (const std::exception &error) {
-        if (is_first()) {
-            say(kProgram, error.what());
-        }
-        return kWrongOptions;
-    }
-    if ((*options)->help()) {
-        if (is_first()) {
-            std::fputs((*options)->usage(kProgram, "man gpushm-perf-mpi").c_str(), stdout);
-        }
-        return 0;
-    }
-    return -1;
+    std::string text;
+    error_of([&] {
+        const Options options(argc, argv, Plan::defaults());
+        text = options.help() ? options.usage(kProgram, "man gpushm-perf-mpi") : "";
+    });
+    return text;
 }
 
 }  // namespace
 }  // namespace gpushm::perf
 
 int main(int argc, char **argv) {
-    std::optional<gpushm::perf::Options> options;
-    const int told = gpushm::perf::look_at(argc, argv, &options);
-    if (told >= 0) {
-        return told;
+    const std::string information = gpushm::perf::information(argc, argv);
+    if (!information.empty()) {
+        std::fputs(gpushm::perf::is_first() ? information.c_str() : "", stdout);
+        return 0;
     }
     MPI_Init(&argc, &argv);
-    const int status = gpushm::perf::run(*options);
+    const int status = gpushm::perf::run(argc, argv);
     MPI_Finalize();
     return status;
 }

@@ -53,13 +53,10 @@ protected:
 
 private:
     bool late() const { return cell_.situation == Situation::late; }
-    /** Where a buffer is new for each message, preparing it must not count. And in a round trip of
-     * messages with GPU memory on one side only, each process copies once: on one GPU they would
-     * take turns by time slices of 2 ms, which neither direction needs. */
+    /** Where a buffer is new for each message, preparing it must not count. */
     bool one_way() const {
-        return cell_.situation == Situation::cold ||
-               (cell_.situation == Situation::one_gpu &&
-                is_device_memory(cell_.from) != is_device_memory(cell_.to));
+        return cell_.situation == Situation::cold || (cell_.situation == Situation::one_gpu &&
+                                                      takes_turns_on_one_gpu(cell_.from, cell_.to));
     }
     bool is_round_trip() const { return !late() && !one_way(); }
 

@@ -18,6 +18,7 @@ constexpr size_t kBufferAlignment = 8;
 // Null until CUPTI was opened. What a callback of CUPTI, in a thread of its own, works with.
 const Cupti *opened = nullptr;
 // Added to by callbacks, read after a flush, which returns when they are over.
+std::atomic<uint64_t> managed_cpu_faults{0};
 std::atomic<uint64_t> gpu_faults{0};
 
 long cpu_faults() {
@@ -35,10 +36,14 @@ void give_buffer(uint8_t **buffer, size_t *size, size_t *most_records) {
 void take_buffer(CUcontext, uint32_t, uint8_t *buffer, size_t, size_t valid) {
     const CuptiRecord *record = nullptr;
     while (opened->cuptiActivityGetNextRecord(buffer, valid, &record) == 0) {
-        if (record->kind == kCuptiUnifiedMemoryCounter &&
-            record->counter_kind == kCuptiGpuPageFault &&
-            record->process == static_cast<uint32_t>(getpid())) {
+        if (record->kind != kCuptiUnifiedMemoryCounter ||
+            record->process != static_cast<uint32_t>(getpid())) {
+            continue;
+        }
+        if (record->counter_kind == kCuptiGpuPageFault) {
             gpu_faults.fetch_add(record->value, std::memory_order_relaxed);
+        } else if (record->counter_kind == kCuptiCpuPageFault) {
+            managed_cpu_faults.fetch_add(1, std::memory_order_relaxed);
         }
     }
     std::free(buffer);
@@ -63,12 +68,13 @@ PageFaultCounter::PageFaultCounter(const Driver &driver) {
     if (opened == nullptr) {
         return;
     }
-    CuptiCounterConfig config = {kCuptiAllDevices, kCuptiGpuPageFault, 0, 1};
+    CuptiCounterConfig counters[] = {{kCuptiAllDevices, kCuptiCpuPageFault, 0, 1},
+                                     {kCuptiAllDevices, kCuptiGpuPageFault, 0, 1}};
     int result = opened->cuptiActivityRegisterCallbacks(give_buffer, take_buffer);
     const char *what = "cuptiActivityRegisterCallbacks";
     if (result == 0) {
         what = "cuptiActivityConfigureUnifiedMemoryCounter";
-        result = opened->cuptiActivityConfigureUnifiedMemoryCounter(&config, 1);
+        result = opened->cuptiActivityConfigureUnifiedMemoryCounter(counters, 2);
     }
     if (result == 0) {
         refusal_ = enable();
@@ -87,6 +93,7 @@ void PageFaultCounter::start() {
     if (refusal_.empty()) {
         refusal_ = enable();
     }
+    managed_cpu_faults.store(0, std::memory_order_relaxed);
     gpu_faults.store(0, std::memory_order_relaxed);
     cpu_at_start_ = cpu_faults();
 }
@@ -97,6 +104,8 @@ PageFaults PageFaultCounter::stop() {
     if (refusal_.empty()) {
         opened->cuptiActivityFlushAll(kCuptiFlushForced);
         opened->cuptiActivityDisable(kCuptiUnifiedMemoryCounter);
+        faults.managed_cpu =
+            static_cast<double>(managed_cpu_faults.load(std::memory_order_relaxed));
         faults.gpu = static_cast<double>(gpu_faults.load(std::memory_order_relaxed));
     }
     return faults;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Page faults of this process: those of the CPU by getrusage(2), those of GPUs by CUPTI.
+// Page faults of this process: all of the CPU by getrusage(2), those of managed memory by CUPTI.
 #pragma once
 
 #include "../driver.hpp"
@@ -8,9 +8,11 @@
 
 namespace gpushm::perf {
 
-/** `gpu` means nothing where GPU faults are not counted. */
+/** `managed_cpu`, those of the CPU in managed memory, and `gpu` mean nothing where CUPTI does not
+ * count. */
 struct PageFaults {
     double cpu = 0;
+    double managed_cpu = 0;
     double gpu = 0;
 };
 
@@ -19,7 +21,7 @@ class PageFaultCounter {
 public:
     explicit PageFaultCounter(const Driver &driver);
 
-    /** Why faults of GPUs are not counted; empty if they are. */
+    /** Why CUPTI does not count; empty if it does. */
     const std::string &refusal() const { return refusal_; }
 
     void start();

@@ -77,6 +77,7 @@ void CellRun::make_measurement() {
 
 void CellRun::require_done(const std::string &error, const std::string &where) {
     if (!done(error, where)) {
+        ranks_.barrier();  // the end of one rank ends the one that tells
         throw ToldEverywhere(error);
     }
 }
@@ -118,11 +119,13 @@ void CellRun::count_faults(Row *row) {
         measurement_->once();
     }
     const PageFaults own = faults_->stop();
-    std::vector<double> sums = {own.cpu, own.gpu, faults_->refusal().empty() ? 0.0 : 1.0};
+    std::vector<double> sums = {own.cpu, own.managed_cpu, own.gpu,
+                                faults_->refusal().empty() ? 0.0 : 1.0};
     ranks_.add_up(&sums);
     row->has_faults = true;
-    row->faults = {sums[0] / kCountedRepetitions, sums[1] / kCountedRepetitions};
-    row->gpu_faults_counted = sums[2] == 0;
+    row->faults = {sums[0] / kCountedRepetitions, sums[1] / kCountedRepetitions,
+                   sums[2] / kCountedRepetitions};
+    row->cupti_counts = sums[3] == 0;
 }
 
 bool measure_cell(const PerfRun &run, const Cell &cell, Ranks &ranks) {
@@ -130,14 +133,7 @@ bool measure_cell(const PerfRun &run, const Cell &cell, Ranks &ranks) {
     if (cell_run.failed()) {
         return false;
     }
-    if (cell.test == Test::barrier) {
-        return cell_run.measure(0);
-    }
-    for (const size_t size : run.plan.sizes) {
-        // Reductions add floats.
-        if (cell.is_reduction() && size % sizeof(float) != 0) {
-            continue;
-        }
+    for (const size_t size : run.plan.sizes_of(cell)) {
         if (!cell_run.measure(size)) {
             return false;
         }

@@ -2,6 +2,8 @@
 #include "plan.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <numeric>
 #include <stdexcept>
 
 namespace gpushm::perf {
@@ -68,7 +70,7 @@ Plan::Plan(const Options &options, bool collectives)
     const auto from = parse_all<MemoryKind>(options, "from", parse_memory_kind);
     const auto to = parse_all<MemoryKind>(options, "to", parse_memory_kind);
     for (const Test test : tests) {
-        if (!collectives && test >= Test::mbw_mr) {
+        if (!collectives && test >= Test::barrier) {
             throw std::runtime_error(name_of(test) +
                                      ": only gpushm-perf-mpi has this test, and it needs MPI");
         }
@@ -84,10 +86,33 @@ Plan::Plan(const Options &options, bool collectives)
     if (sizes.back() > kLargestSize) {
         throw std::runtime_error("--sizes=" + options.text("sizes") + ": messages have up to 1g");
     }
+    for (const Cell &cell : cells) {
+        if (sizes_of(cell).empty()) {
+            throw std::runtime_error("--sizes=" + options.text("sizes") + ": " +
+                                     name_of(cell.test) +
+                                     " adds floats, so it needs multiples of 4");
+        }
+    }
     if (!(effort.seconds >= 0 && effort.seconds <= 3600)) {
         throw std::runtime_error("--seconds=" + options.text("seconds") +
                                  ": that is no valid value");
     }
+}
+
+std::vector<size_t> Plan::sizes_of(const Cell &cell) const {
+    if (cell.test == Test::barrier) {
+        return {0};
+    }
+    std::vector<size_t> measured;
+    std::copy_if(sizes.begin(), sizes.end(), std::back_inserter(measured),
+                 [&](size_t size) { return !cell.is_reduction() || size % sizeof(float) == 0; });
+    return measured;
+}
+
+size_t Plan::row_count() const {
+    return std::accumulate(
+        cells.begin(), cells.end(), size_t{0},
+        [this](size_t sum, const Cell &cell) { return sum + sizes_of(cell).size(); });
 }
 
 bool Plan::leave_out_gpus() {

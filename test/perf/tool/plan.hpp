@@ -25,6 +25,11 @@ struct Plan {
     /** Whether any cell needs one. */
     bool needs_gpu() const;
 
+    /** Those that are measured: a barrier has no size, and reductions add floats. */
+    std::vector<size_t> sizes_of(const Cell &cell) const;
+    /** How many figures that makes in all. */
+    size_t row_count() const;
+
     std::vector<Cell> cells;
     std::vector<size_t> sizes;
     Effort effort;

@@ -57,11 +57,12 @@ std::string json_of(const Cell &cell, const Row &row) {
          << ", \"p50\": " << row.p50 << ", \"p99\": " << row.p99 << ", \"max\": " << row.max
          << ", \"messages\": " << row.messages << ", \"validated\": true";
     if (row.has_faults) {
-        text << ", \"page_faults\": {\"cpu\": " << row.faults.cpu << ", \"gpu\": ";
-        if (row.gpu_faults_counted) {
-            text << row.faults.gpu << "}";
+        text << ", \"page_faults\": {\"cpu\": " << row.faults.cpu;
+        if (row.cupti_counts) {
+            text << ", \"managed_cpu\": " << row.faults.managed_cpu
+                 << ", \"gpu\": " << row.faults.gpu << "}";
         } else {
-            text << "null}";
+            text << ", \"managed_cpu\": null, \"gpu\": null}";
         }
     }
     text << "}";
@@ -77,12 +78,11 @@ const char *column_of(const Cell &cell) {
 
 }  // namespace
 
-Results::Results(const RunFacts &facts, const std::string &json_file, size_t cell_count,
-                 size_t size_count)
+Results::Results(const RunFacts &facts, const std::string &json_file, size_t row_count)
     : facts_(facts),
       json_file_(json_file),
       date_(utc_now()),
-      row_count_(cell_count * size_count),
+      row_count_(row_count),
       shows_progress_(isatty(STDERR_FILENO) != 0) {
     write_json();
 }
@@ -106,7 +106,7 @@ void Results::begin(const Cell &cell, const std::string &refusal) {
                 name_of(cell.situation).c_str(),
                 facts_.simulated ? " Simulated driver: the times mean nothing." : "");
     if (!refusal.empty()) {
-        std::printf("# Faults of the GPU are not counted: %s.\n", refusal.c_str());
+        std::printf("# Page faults of managed memory are not counted: %s.\n", refusal.c_str());
     }
     if (cell.test == Test::barrier) {
         std::printf("# %s\n", column_of(cell));
@@ -116,7 +116,8 @@ void Results::begin(const Cell &cell, const std::string &refusal) {
             std::printf("%*s", kWidth, "Messages/s");
         }
         if (cell.is_placed()) {
-            std::printf("%*s%*s", kWidth, "CPU faults", kWidth, "GPU faults");
+            std::printf("%*s%*s%*s", kWidth, "CPU faults", kWidth, "CPU, managed", kWidth,
+                        "GPU faults");
         }
         std::printf("\n");
     }
@@ -144,10 +145,10 @@ void Results::add(const Cell &cell, const Row &row) {
     }
     if (row.has_faults) {
         std::printf("%*.1f", kWidth, row.faults.cpu);
-        if (row.gpu_faults_counted) {
-            std::printf("%*.1f", kWidth, row.faults.gpu);
+        if (row.cupti_counts) {
+            std::printf("%*.1f%*.1f", kWidth, row.faults.managed_cpu, kWidth, row.faults.gpu);
         } else {
-            std::printf("%*s", kWidth, "refused");
+            std::printf("%*s%*s", kWidth, "refused", kWidth, "refused");
         }
     }
     std::printf("\n");

@@ -27,15 +27,14 @@ struct RunFacts {
 /** Of rank 0. */
 class Results {
 public:
-    /** `cell_count` and `size_count`: how much is going to be measured. `json_file`: empty, or a
-     * file that is written anew after each row. Throws std::runtime_error when it cannot be. */
-    Results(const RunFacts &facts, const std::string &json_file, size_t cell_count,
-            size_t size_count);
+    /** `row_count`: how much is going to be measured. `json_file`: empty, or a file that is written
+     * anew after each row. Throws std::runtime_error when it cannot be. */
+    Results(const RunFacts &facts, const std::string &json_file, size_t row_count);
     ~Results();
     Results(const Results &) = delete;
     Results &operator=(const Results &) = delete;
 
-    /** Prints the head of a table. `refusal`: why faults of GPUs are not counted, or empty. */
+    /** Prints the head of a table. `refusal`: why CUPTI counts no page faults, or empty. */
     void begin(const Cell &cell, const std::string &refusal);
     /** What is measured now. */
     void announce(const Cell &cell, size_t size);

@@ -21,7 +21,7 @@ struct Row {
     size_t messages = 0;  // that were measured
     bool has_faults = false;
     PageFaults faults;  // of all ranks, for a message and its answer, a window or an operation
-    bool gpu_faults_counted = false;
+    bool cupti_counts = false;
 };
 
 /** us, MB/s (1e6 bytes a second) or messages/s. */
