@@ -8,7 +8,7 @@ from message_sides import MessageSides
 
 from .messages import MessageSource
 from .micro import MicroSource
-from .perf import PerfSource
+from .perf import PerfRun, PerfSource
 from .programs import MpiSource, StepSource
 from .protocols import FORCED
 
@@ -41,6 +41,7 @@ class Budget:
     steps: str           # cells of program_steps
     mpi_sizes: str
     perf: tuple          # names of PERF_RUNS
+    perf_sizes: str
     other_launches: int  # of everything but the rows of messages
 
 
@@ -49,24 +50,31 @@ STEPS = SHORT_STEPS + ",wait-stream-64K,wait-stream-1M,isend-4x4K,rows-4-context
 SIZES = "8,1K,8K,64K,512K,4M,64M"
 DENSE_SIZES = "8,64,512,1K,2K,4K,8K,16K,32K,64K,128K,256K,512K,1M,2M,4M,16M,64M"
 
-BUDGETS = {
-    2: Budget(2, 2, SHORT_ROWS, "8,8K,64K,512K,4M", 0.02, "8,16K,64K", ("hops of messages",), 0.02,
-              SHORT_STEPS, "8,65536,1048576", ("latency",), 1),
-    7: Budget(7, 3, "", SIZES, 0.05, "8,4K,16K,64K,512K", ("hops of messages", "three ways to copy"), 0.02,
-              STEPS, "8,65536,1048576,16777216", ("latency", "bandwidth", "unified memory"), 1),
-    60: Budget(60, 7, "all", DENSE_SIZES, 0.05, "8,512,2K,4K,8K,16K,32K,64K,128K,512K,4M", tuple(GROUPS), 0.1,
-               "", "8,1024,65536,1048576,16777216,67108864",
-               ("latency", "bandwidth", "unified memory", "staging", "situations", "collectives"), 3),
+ALL_PLACEMENTS = "--situations=MH-MH,MD-MH,MH-MD,MD-MD"
+PERF_RUNS = {
+    "latency and bandwidth": PerfRun("gpushm-perf", ("--tests=latency,bw,bibw",), 12),
+    "unified memory": PerfRun("gpushm-perf", ("--tests=latency,bw,bibw", ALL_PLACEMENTS), 12),
+    "broadcast of unified memory": PerfRun("gpushm-perf-mpi", ("--tests=bcast", ALL_PLACEMENTS), 4),
+    "copies by hand": PerfRun("gpushm-perf-mpi", ("--tests=latency,bw", "--situations=normal,staged,staged-pipelined"),
+                              20, peer=False),
+    "situations": PerfRun("gpushm-perf", ("--tests=latency", "--situations=one-gpu,unmapped,busy,late,cold,rotating"), 21),
+    "kinds of memory": PerfRun("gpushm-perf", ("--tests=latency,bw", "--from=pinned,pool,vmm,managed", "--to=device"), 8),
+    "message rate": PerfRun("gpushm-perf-mpi", ("--tests=mbw_mr",), 4),
+    "collectives": PerfRun("gpushm-perf-mpi", (
+        "--tests=bcast,reduce,allreduce,reduce_scatter,gather,scatter,allgather,alltoall", "--from=device",
+        "--to=device"), 8),
 }
 
-# Title: arguments of gpushm-perf-mpi, seconds.
-PERF_RUNS = {
-    "latency": (["--tests=latency"], 15),
-    "bandwidth": (["--tests=bw,bibw,mbw_mr"], 30),
-    "unified memory": (["--tests=latency,bw,bibw,bcast", "--situations=MH-MH,MD-MH,MH-MD,MD-MD"], 40),
-    "staging": (["--tests=latency,bw", "--situations=staged,staged-pipelined"], 60),
-    "situations": (["--tests=latency", "--situations=one-gpu,unmapped,busy,late,cold,rotating"], 60),
-    "collectives": (["--tests=allreduce,bcast,allgather,alltoall"], 60),
+BUDGETS = {
+    2: Budget(2, 2, SHORT_ROWS, "8,8K,64K,512K,4M", 0.02, "8,16K,64K", ("hops of messages",), 0.02,
+              SHORT_STEPS, "8,65536,1048576", ("latency and bandwidth",), "8,64k,4m", 1),
+    7: Budget(7, 3, "", SIZES, 0.05, "8,4K,16K,64K,512K", ("hops of messages", "three ways to copy"), 0.02,
+              STEPS, "8,65536,1048576,16777216",
+              ("latency and bandwidth", "unified memory", "broadcast of unified memory", "copies by hand", "situations"),
+              "8,8k,64k,512k,4m", 1),
+    60: Budget(60, 7, "all", DENSE_SIZES, 0.05, "8,512,2K,4K,8K,16K,32K,64K,128K,512K,4M", tuple(GROUPS), 0.1,
+               "", "8,1024,65536,1048576,16777216,67108864", tuple(PERF_RUNS),
+               "8,64,512,4k,8k,16k,64k,256k,1m,4m", 3),
 }
 
 
@@ -106,7 +114,7 @@ class Plan:
             "micro": MicroSource(options, {name: GROUPS[name] for name in budget.micro}, budget.micro_seconds),
             "steps": StepSource(options, options.steps, options.seconds),
             "mpi": MpiSource(options, budget.mpi_sizes, options.seconds),
-            "perf": PerfSource(options, {name: PERF_RUNS[name] for name in budget.perf}),
+            "perf": PerfSource(self.messages.sides, {name: PERF_RUNS[name] for name in budget.perf}, budget.perf_sizes),
         }
         self.sources = [source for name, source in sources.items() if name in wanted]
         self.has_protocols = "protocol" in wanted

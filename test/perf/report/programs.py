@@ -115,8 +115,7 @@ def can_start_ranks(source, devices):
     return TITLES[source.name] not in source.refused
 
 
-TITLES = {"steps": "steps of a program", "mpi": "operations of MPI", "micro": "micro-benchmarks",
-          "perf": "gpushm-perf"}
+TITLES = {"steps": "steps of a program", "mpi": "operations of MPI", "micro": "micro-benchmarks"}
 
 
 def has_program(source, name):

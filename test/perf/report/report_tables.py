@@ -11,6 +11,7 @@ from . import limits
 from .cells import mark, ratio
 from .model import crossing, fit
 from .paths import cause, explain
+from .perf import BY_HAND
 from .protocols import FORCED, chosen, takes_rendezvous_from, worse_choices
 
 RAW = ("raw", "standby")
@@ -58,7 +59,7 @@ def pairs(results, other):
 def losses(results):
     """Cells in which gpushm is slower than what it is compared with, the worst first."""
     found = []
-    for other in ("peer", "staged", "by host memory", "NCCL"):
+    for other in ("peer", *BY_HAND, "by host memory", "NCCL"):
         found += [(ratio(cell, beside), cell, beside) for cell, beside in pairs(results, other)
                   if ratio(cell, beside) > 1]
     return sorted(found, key=lambda one: (mark(one[1], one[2]) != "!", -one[0]))
@@ -110,22 +111,66 @@ def side_tables(results, source, caption):
                     [f"gpushm/{side}" for side in sides if side not in ("gpushm", "none")], rows)
 
 
+def perf_groups(results):
+    """What gpushm-perf measures: (title, test, {row: {side: its cells}}) of each figure and table; the title is before
+    the colon in a row's name."""
+    rows = {}
+    for cell in results.cells.select(source="perf"):
+        title, _, _ = cell.row.partition(": ")
+        rows.setdefault((title, cell.test), {}).setdefault(cell.row, {}).setdefault(cell.side, []).append(cell)
+    for (title, test), found in rows.items():
+        yield title, test, found
+
+
+def perf_table(title, test, rows):
+    """A line for each row and side, a column for each size."""
+    cells = [cell for sides in rows.values() for of_side in sides.values() for cell in of_side]
+    sizes = sorted({cell.size for cell in cells})
+    lines = []
+    for row, sides in rows.items():
+        at = {side: {cell.size: cell for cell in of_side} for side, of_side in sides.items()}
+        what = row.partition(": ")[2]
+        for side, by_size in at.items():
+            lines.append([what, side] + [number_text(by_size[size].median) if size in by_size else "-" for size in sizes] +
+                         [by_size[max(by_size)].note])
+        for side in at if "gpushm" in at else ():
+            if side != "gpushm":
+                lines.append([what, f"gpushm/{side}"] + [ratio_text(at["gpushm"].get(size), at[side].get(size))
+                                                         for size in sizes] + [""])
+    header = ["what", "side"] + [size_text(size) if size else "-" for size in sizes]
+    if any(cell.note for cell in cells):
+        header.append("at the largest")
+    return Table(f"{title}: {test}, {cells[0].unit}", header, [line[:len(header)] for line in lines], words=2)
+
+
+def gain_text(cell, by_hand):
+    """Figure 8 of Ji et al.: how much less time, or how much more there is in a time, in percent."""
+    if not cell or not by_hand:
+        return "-"
+    times = ratio(cell, by_hand)
+    return f"{100 * (1 - times if cell.is_time else 1 / times - 1):.1f} %"
+
+
+def gains_table(results):
+    lines = []
+    sizes = sorted({cell.size for cell in results.cells.select(source="perf") if cell.side in BY_HAND})
+    for _, test, rows in perf_groups(results):
+        for row, sides in rows.items():
+            for side in BY_HAND:
+                if side in sides and "gpushm" in sides:
+                    pairs_of = {cell.size: (results.cells.beside(cell, "gpushm"), cell) for cell in sides[side]}
+                    lines.append([row.partition(": ")[2], test, side] +
+                                 [gain_text(*pairs_of.get(size, (None, None))) for size in sizes])
+    return Table("Less time (latency) or more bandwidth (bw) than with copies by hand",
+                 ["messages", "test", "than with"] + [size_text(size) for size in sizes], lines, words=3)
+
+
 def perf_tables(results):
-    """What gpushm-perf measures: a line for each row, a column for each size."""
-    cells = results.cells
-    for test in cells.names("test", source="perf"):
-        of_test = cells.select(source="perf", test=test)
-        sizes = sorted({cell.size for cell in of_test})
-        rows = []
-        for row in cells.names("row", source="perf", test=test):
-            found = [cells.get("perf", row, "gpushm", test, size) for size in sizes]
-            notes = [cell.note for cell in found if cell and cell.note]
-            rows.append([row] + [number_text(cell.median) if cell else "-" for cell in found] + notes[-1:])
-        header = ["what"] + [size_text(size) for size in sizes]
-        if any(len(row) > len(header) for row in rows):
-            header.append("at the largest")
-            rows = [row + [""] * (len(header) - len(row)) for row in rows]
-        yield Table(f"gpushm-perf: {test}, {of_test[0].unit}", header, rows)
+    for title, test, rows in perf_groups(results):
+        yield perf_table(title, test, rows)
+    gains = gains_table(results)
+    if gains.rows:
+        yield gains
 
 
 def micro_table(results, prefix, caption):

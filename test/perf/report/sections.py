@@ -78,24 +78,26 @@ def others(page, results):
 
 
 def perf(page, results):
-    cells = results.cells
-    if not cells.select(source="perf"):
+    if not results.cells.select(source="perf"):
         return
-    page.section("perf", "Situations, unified memory, manual staging")
-    figures = []
-    for test in cells.names("test", source="perf"):
-        named = {}
-        for row in cells.names("row", source="perf", test=test):
-            points = curve_points(cells.select(source="perf", row=row, test=test))
-            if len(points) > 1:
-                named[row] = points
-        unit = cells.select(source="perf", test=test)[0].unit
-        for start in range(0, len(named), plots.SERIES):
-            part = dict(list(named.items())[start:start + plots.SERIES])
-            figures.append((plots.curves(part, unit, rate=unit != "us"), f"gpushm-perf: {test}"))
-    page.figures(figures)
+    page.section("perf", "Situations, unified memory, copies by hand")
+    page.figures([figure for group in report_tables.perf_groups(results) for figure in perf_figures(*group)])
     for table in report_tables.perf_tables(results):
         page.table(table)
+
+
+def perf_figures(title, test, rows):
+    """(figure, caption) of so many rows each that all sides of a row are in one figure."""
+    curves = {row: {f"{row.partition(': ')[2]}, {side}": curve_points(cells) for side, cells in sides.items()
+                    if len(cells) > 1} for row, sides in rows.items()}
+    at_once = max(1, plots.SERIES // max(map(len, rows.values())))
+    unit = next(iter(next(iter(rows.values())).values()))[0].unit
+    names = [row for row in curves if curves[row]]
+    for start in range(0, len(names), at_once):
+        named = {}
+        for row in names[start:start + at_once]:
+            named.update(curves[row])
+        yield plots.curves(named, unit, rate=unit != "us"), f"{title}: {test}"
 
 
 def copies(page, results):

@@ -22,10 +22,11 @@ def with_everything():
         for way in ("any_addresses", "ask_before", "kind_known"):
             add(found, "micro", f"copy/host_to_device/{way}", "micro", "micro", size, [5 + size / 1e4],
                 note="1 calls of the driver")
-        for placement in ("MH-MH", "MD-MD"):
-            add(found, "perf", f"{placement}: managed to managed", "gpushm", "latency", size, [9.5],
-                note="page faults: CPU 4, GPU not counted")
-            add(found, "perf", f"{placement}: managed to managed", "gpushm", "bw", size, [900.0], "MB/s")
+        for side, rate in (("gpushm", 900.0), ("peer", 800.0)):
+            add(found, "perf", "unified memory: MD-MD", side, "latency", size, [9.5], note="page faults: CPU 4, GPU not counted")
+            add(found, "perf", "unified memory: MD-MD", side, "bw", size, [rate], "MB/s")
+        for side in ("gpushm", "staged", "staged-pipelined"):
+            add(found, "perf", "copies by hand: device to host", side, "latency", size, [9.5])
     add(found, "micro", "driver/cuEventRecord", "micro", "micro", None, [0.7])
     for side in ("gpushm", "staged", "none"):
         add(found, "steps", "wait-stream-4K", side, "step", 4096, [40, 41])

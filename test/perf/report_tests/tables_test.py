@@ -145,23 +145,48 @@ class Sources(unittest.TestCase):
                                                   "error_message": "WRONG DATA at byte 3"}]})
         self.assertEqual(read_benchmarks(done, "").failure, "copy/a/1: WRONG DATA at byte 3")
 
-    def perf_row(self, **more):
-        return {**{"test": "latency", "from": "managed", "to": "managed", "situation": "MD-MD", "size": 8, "value": 9.5,
-                   "unit": "us", "validated": True, "page_faults": {"cpu": 4, "gpu": None}}, **more}
+    def perf_row(self, situation, value, **more):
+        return {**{"test": "latency", "from": "device", "to": "host", "situation": situation, "size": 8, "value": value,
+                   "unit": "us", "validated": True}, **more}
 
-    def test_gpushm_perf(self):
+    def added(self, rows, *errors, side="gpushm"):
         outcome = Outcome()
-        add_rows(outcome, {"rows": [self.perf_row()],
-                           "errors": [{"test": "bw", "situation": "busy", "text": "no GPU"}]}, "c")
-        self.assertEqual((outcome.cells[0].row, outcome.cells[0].note), (
-            "MD-MD: managed to managed", "page faults: CPU 4, GPU not counted"))
-        self.assertEqual(outcome.failure, "no GPU")
+        add_rows(outcome, {"ucx": "1.16.0", "rows": rows, "errors": [
+            {"test": "bw", "situation": "busy", "text": text} for text in errors]}, "a run", side, "c")
+        return outcome
 
-    def test_wrong_data_of_gpushm_perf(self):
-        outcome = Outcome()
-        add_rows(outcome, {"rows": [self.perf_row(), self.perf_row(size=64, validated=False)]}, "c")
-        self.assertEqual(len(outcome.cells), 1)
-        self.assertTrue(outcome.failure.startswith("WRONG DATA"))
+    def test_rows_of_gpushm_perf(self):
+        faults = {"cpu": 4.25, "managed_cpu": None, "gpu": None}
+        outcome = self.added([self.perf_row("normal", 9.5), self.perf_row("busy", 12), self.perf_row("staged", 19),
+                              self.perf_row("MD-MD", 9, page_faults=faults)], side="peer")
+        self.assertEqual([(one.row, one.side) for one in outcome.cells], [
+            ("a run: device to host", "peer"), ("a run: busy, device to host", "peer"),
+            ("a run: device to host", "staged"), ("a run: MD-MD", "peer")])
+        self.assertEqual(outcome.cells[3].note, "page faults: CPU 4.2; managed memory: not counted")
+        faults = {"cpu": 4, "managed_cpu": 1.5, "gpu": 2}
+        self.assertEqual(self.added([self.perf_row("MH-MD", 9, page_faults=faults)]).cells[0].note,
+                         "page faults: CPU 4.0 (1.5 in managed memory), GPU 2.0")
+        self.assertEqual((outcome.failure, outcome.versions), (None, {"peer": "1.16.0"}))
+
+    def test_wrong_data_of_gpushm_perf_is_told_first(self):
+        self.assertEqual(self.added([], "no memory").failure, "bw, busy: no memory")
+        self.assertEqual(self.added([], "no memory", "8 bytes: WRONG DATA at byte 3").failure,
+                         "bw, busy: 8 bytes: WRONG DATA at byte 3")
+
+    def test_tables_of_gpushm_perf(self):
+        found = results()
+        rate = {"test": "bw", "unit": "MB/s"}
+        rows = [self.perf_row("normal", 10), self.perf_row("staged", 20), self.perf_row("normal", 300, **rate),
+                self.perf_row("staged", 200, **rate)]
+        for one in self.added(rows).cells + self.added([self.perf_row("normal", 8)], side="peer").cells:
+            found.cells.add(one)
+        latency, bandwidth, gains = report_tables.perf_tables(found)
+        self.assertEqual((latency.caption, latency.rows), ("a run: latency, us", [
+            ["device to host", "gpushm", "10.0"], ["device to host", "staged", "20.0"], ["device to host", "peer", "8.00"],
+            ["device to host", "gpushm/staged", "0.50"], ["device to host", "gpushm/peer", "1.25!"]]))
+        self.assertEqual(bandwidth.rows[2], ["device to host", "gpushm/staged", "0.67"])
+        self.assertEqual(gains.rows, [["device to host", "latency", "staged", "50.0 %"],
+                                      ["device to host", "bw", "staged", "50.0 %"]])
 
 
 class Documents(unittest.TestCase):
