@@ -41,7 +41,7 @@ one_line 1 "matplotlib is missing for .*: install the Debian or Ubuntu package p
 
 # A small run of each source, on two GPUs if there are.
 small="--budget 2 --seconds 0.001 --warm-up 0.001 --rows host,dd,hd,dd-unmapped --sizes 8,64K,512K --launches 2 --steps wait-context-4K"
-report --programs "$programs" --gpushm "$run" $small --only messages,protocol,micro,steps --output "$work/a.html" --text ||
+report --programs "$programs" --gpushm "$run" $small --only messages,protocol,micro,steps,perf --output "$work/a.html" --text ||
     fail "a small run ends with status $?"
 grep -q 'host to host: latency, us one way' "$work/out" || fail "no table as text"
 has_driver=
@@ -63,6 +63,8 @@ for cell in said["cells"]:
     assert cell["command"], cell
 for source in ("messages", "protocol") + (("micro",) if any("message_and_answer" in c["row"] for c in said["cells"]) else ()):
     assert any(cell["source"] == source for cell in said["cells"]), source
+perf = {(cell["test"], cell["row"]) for cell in said["cells"] if cell["source"] == "perf"}
+assert len(perf) == (12 if said["node"]["devices"] else 0), perf
 END
 
 # The same figures again: as a page, as text, as a table of costs; compared with themselves nothing has changed.

@@ -81,6 +81,7 @@ def check(parser, options):
     if options.budget not in BUDGETS:
         parser.error(f"--budget {options.budget:g}: the budgets are {', '.join(map(str, BUDGETS))} minutes")
     budget = BUDGETS[options.budget]
+    options.perf_sizes = getattr(options, "sizes", None) or budget.perf_sizes
     for name in ("launches", "rows", "sizes", "steps", "seconds"):
         if getattr(options, name, None) is None:
             value = getattr(budget, name)

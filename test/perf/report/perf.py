@@ -14,8 +14,8 @@ from .cells import Cell
 from .programs import run_to_file
 from .tasks import Task, command_text, missing_programs, needs_gpus
 
-START = 2           # seconds that a launch takes beside its rows
-ROW_OVERHEAD = 0.1  # and a row beside its samples, mostly for contents and their check
+START = 2            # seconds that a launch takes beside its rows
+ROW_OVERHEAD = 0.15  # and a row beside its samples, mostly for contents and their check
 # What Open MPI needs for a UCX that brings transports which it does not know.
 PEER_MPI = ["-x", "LD_LIBRARY_PATH", "--mca", "pml", "ucx", "--mca", "pml_ucx_tls", "any",
             "--mca", "pml_ucx_devices", "any"]
@@ -32,7 +32,7 @@ class PerfRun:
 
 
 class PerfSource:
-    """`sides`: message_sides.MessageSides; `runs`: {title: PerfRun}."""
+    """`sides`: message_sides.MessageSides; `runs`: {title: PerfRun}; `sizes`: as on the programs' command line."""
     name = "perf"
 
     def __init__(self, sides, runs, sizes):

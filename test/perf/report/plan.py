@@ -114,7 +114,7 @@ class Plan:
             "micro": MicroSource(options, {name: GROUPS[name] for name in budget.micro}, budget.micro_seconds),
             "steps": StepSource(options, options.steps, options.seconds),
             "mpi": MpiSource(options, budget.mpi_sizes, options.seconds),
-            "perf": PerfSource(self.messages.sides, {name: PERF_RUNS[name] for name in budget.perf}, budget.perf_sizes),
+            "perf": PerfSource(self.messages.sides, {name: PERF_RUNS[name] for name in budget.perf}, options.perf_sizes),
         }
         self.sources = [source for name, source in sources.items() if name in wanted]
         self.has_protocols = "protocol" in wanted

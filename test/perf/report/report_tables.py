@@ -285,14 +285,16 @@ def protocol_tables(results):
             yield Table(f"{one['row']}: {one['operation']}", ["bytes", "UCP chooses", "transport"], rows, words=3)
 
 
+def measured_together(cell):
+    """What one command measures."""
+    names = {"messages": cell.row, "protocol": cell.row, "perf": cell.row.partition(": ")[0]}
+    return f"{cell.source}: {names.get(cell.source, cell.test)}"
+
+
 def commands_table(results):
-    """One command for all cells of a row and a side."""
-    found = dict.fromkeys((cell.source, cell.row if cell.source in ("messages", "protocol") else cell.test, cell.side,
-                           cell.command)
-                          for cell in results.cells)
     unique = {}
-    for source, row, side, command in found:
-        unique.setdefault(command, [f"{source}: {row}", side, command])
+    for cell in results.cells:
+        unique.setdefault(cell.command, [measured_together(cell), cell.side, cell.command])
     variables = " ".join(f"{name}={value}" for name, value in results.node["variables"].items())
     return Table("How to measure a cell again", ["what", "side", "command"], list(unique.values()),
                  f"In the environment: {variables or 'nothing'}", 3)

@@ -8,12 +8,13 @@ import unittest
 
 from example import results
 
+from message_sides import MessageSides
 from report import documents, report_tables, text
 from report.cells import Cell, chance_apart, is_apart, mark
 from report.comparison import Comparison, as_text
 from report.errors import ReportError
 from report.micro import read_benchmarks
-from report.perf import add_rows
+from report.perf import PerfRun, PerfSource, add_rows
 from report.protocols import chosen, parse_protocols, worse_choices
 from report.results import load
 from report.tasks import Outcome
@@ -167,6 +168,43 @@ class Sources(unittest.TestCase):
         self.assertEqual(self.added([self.perf_row("MH-MD", 9, page_faults=faults)]).cells[0].note,
                          "page faults: CPU 4.0 (1.5 in managed memory), GPU 2.0")
         self.assertEqual((outcome.failure, outcome.versions), (None, {"peer": "1.16.0"}))
+
+    def perf_source(self, folder, **options):
+        """Of programs that are in `folder`."""
+        for name in ("gpushm-perf", "gpushm-perf-mpi"):
+            with open(os.path.join(folder, name), "w", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o755)):
+                pass
+        sides = MessageSides(types.SimpleNamespace(**{**{
+            "gpushm": "A=b env", "also": [], "peer": None, "standby": False, "programs": folder, "devices": [0, 1],
+            "cpus": [2, 4], "mpirun": "env -n", "seconds": 0.05}, **options}))
+        return PerfSource(sides, {"alone": PerfRun("gpushm-perf", ("--tests=bw",), 4),
+                                  "ranks": PerfRun("gpushm-perf-mpi", (), 2)}, "8,4m")
+
+    def test_commands_of_gpushm_perf(self):
+        with tempfile.TemporaryDirectory() as folder:
+            source = self.perf_source(folder)
+            self.assertEqual([task.id for task in source.tasks(0, 2)], ["perf/alone/gpushm/0", "perf/ranks/gpushm/0"])
+            alone, ranks = source.runs.values()
+            common = ["--sizes=8,4m", "--seconds=0.05", "--devices=0,1"]
+            self.assertEqual(source.command(alone, "gpushm"),
+                             ["env", f"{folder}/gpushm-perf", "--tests=bw", *common, "--cpus=2,4"])
+            self.assertEqual(source.command(ranks, "gpushm"), ["env", "env", "-n", f"{folder}/gpushm-perf-mpi", *common])
+            self.assertEqual(source.environment("gpushm"), {"A": "b"})
+            self.assertEqual(source.command(alone, "peer")[0], f"{folder}/gpushm-perf")
+            self.assertEqual(source.command(ranks, "peer")[:4], ["env", "-n", "-x", "LD_LIBRARY_PATH"])
+
+    def test_why_gpushm_perf_is_left_out(self):
+        with tempfile.TemporaryDirectory() as folder:
+            source = self.perf_source(folder, mpirun="nowhere/mpirun -n 2")
+            self.assertEqual(list(source.tasks(0, 1)), [])
+            self.assertEqual(source.refused["gpushm-perf"], "needs 2 GPUs, there is 1")
+            source.refused.clear()
+            self.assertEqual([task.name for task in source.tasks(0, 2)], ["alone: gpushm"])
+            self.assertEqual(source.refused, {"gpushm-perf-mpi": "nowhere/mpirun is not there (--mpirun)"})
+            source.refused.clear()
+            os.unlink(os.path.join(folder, "gpushm-perf-mpi"))
+            self.assertEqual([task.name for task in source.tasks(0, 2)], ["alone: gpushm"])
+            self.assertEqual(source.refused, {"gpushm-perf-mpi": "it is not there: built without mpicxx"})
 
     def test_wrong_data_of_gpushm_perf_is_told_first(self):
         self.assertEqual(self.added([], "no memory").failure, "bw, busy: no memory")

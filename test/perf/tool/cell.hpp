@@ -82,6 +82,11 @@ struct Cell {
 
     /** Whether the situation is one of this test and of these kinds of memory. */
     bool has_meaning() const;
+
+    bool operator==(const Cell &other) const {
+        return test == other.test && situation == other.situation && from == other.from &&
+               to == other.to;
+    }
 };
 
 }  // namespace gpushm::perf

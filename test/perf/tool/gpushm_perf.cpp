@@ -85,33 +85,35 @@ int start(const Options &options, const Plan &plan, int argc, char **argv) {
     return status;
 }
 
+/** Throws std::runtime_error when an option is wrong. */
+Plan plan_of(const Options &options) {
+    if (options.integers("cpus").size() == 1) {
+        throw std::runtime_error("--cpus=A,B: one for each process");
+    }
+    if (!(options.number("limit") > 0)) {
+        throw std::runtime_error("--limit=" + options.text("limit") + ": that is no valid value");
+    }
+    return Plan(options, false);
+}
+
 int run(int argc, char **argv) {
-    std::string wrong;
-    try {
-        const Options options = options_of(argc, argv);
-        if (options.help()) {
-            std::fputs(options.usage(kProgram, "man gpushm-perf").c_str(), stdout);
-            return 0;
-        }
-        if (options.integers("cpus").size() == 1) {
-            throw std::runtime_error("--cpus=A,B: one for each process");
-        }
-        const Plan plan(options, false);
-        const double limit = options.number("limit");
-        if (!(limit > 0)) {
-            throw std::runtime_error("--limit=" + options.text("limit") +
-                                     ": that is no valid value");
-        }
-        if (!options.is_given("role")) {
-            return start(options, plan, argc, argv);
-        }
-    } catch (const std::exception &error) {
-        say(kProgram, error.what());
+    std::optional<Options> options;
+    std::optional<Plan> plan;
+    const std::string wrong = error_of([&] {
+        options.emplace(options_of(argc, argv));
+        plan.emplace(plan_of(*options));
+    });
+    if (options && options->help()) {
+        std::fputs(options->usage(kProgram, "man gpushm-perf").c_str(), stdout);
+        return 0;
+    }
+    if (!wrong.empty()) {
+        say(kProgram, wrong);
         return kWrongOptions;
     }
-    const Options options = options_of(argc, argv);
     try {
-        return measure(options, Plan(options, false));
+        return options->is_given("role") ? measure(*options, *plan)
+                                         : start(*options, *plan, argc, argv);
     } catch (const std::exception &error) {
         say(kProgram, error.what());
         return kFailed;

@@ -52,46 +52,45 @@ void require_ranks(const Plan &plan, int count) {
     }
 }
 
-int measure(int argc, char **argv, MpiRanks &all, MpiRanks *pair) {
+/** What a rank has before it measures. */
+struct Setup {
     std::optional<Plan> plan;
     std::optional<Gpus> gpus;
+    std::unique_ptr<Results> results;  // of rank 0
     std::string note;
-    std::string error = error_of([&] {
-        plan.emplace(Options(argc, argv, Plan::defaults()), true);
-        require_ranks(*plan, all.count());
-    });
-    int status = kWrongOptions;
-    if (error.empty()) {
-        status = kFailed;
-        error = error_of([&] { gpus.emplace(&*plan, place_on_node(), &note); });
+    int status = kWrongOptions;  // if it fails
+};
+
+/** All ranks call it. Throws std::runtime_error. */
+void make(Setup *setup, int argc, char **argv, const MpiRanks &all) {
+    setup->plan.emplace(Options(argc, argv, Plan::defaults()), true);
+    require_ranks(*setup->plan, all.count());
+    setup->status = kFailed;
+    setup->gpus.emplace(&*setup->plan, place_on_node(), &setup->note);
+    if (all.rank() == 0) {
+        RunFacts facts = facts_of(kProgram, "MPI", *setup->gpus);
+        facts.ucx = ucx_version();
+        facts.mpi = mpi_version();
+        facts.ranks = all.count();
+        setup->results =
+            std::make_unique<Results>(facts, setup->plan->json_file, setup->plan->row_count());
     }
-    std::unique_ptr<Results> results;
-    if (error.empty() && all.rank() == 0) {
-        error = error_of([&] {
-            RunFacts facts = facts_of(kProgram, "MPI", *gpus);
-            facts.ucx = ucx_version();
-            facts.mpi = mpi_version();
-            facts.ranks = all.count();
-            results = std::make_unique<Results>(facts, plan->json_file, plan->row_count());
-        });
-    }
-    error = all.first_text(error);
-    if (all.rank() == 0 && !(error.empty() && note.empty())) {
-        say(kProgram, error.empty() ? note : error);
+}
+
+int measure(int argc, char **argv, MpiRanks &all, MpiRanks *pair) {
+    Setup setup;
+    const std::string error = all.first_text(error_of([&] { make(&setup, argc, argv, all); }));
+    const std::string &told = error.empty() ? setup.note : error;
+    if (all.rank() == 0 && !told.empty()) {
+        say(kProgram, told);
     }
     if (!error.empty()) {
-        return status;
+        return setup.status;
     }
-    const PerfRun run = {*plan,
-                         all,
-                         pair,
-                         gpus->driver.get(),
-                         gpus->device,
-                         gpus->first_device,
-                         results.get(),
-                         [&](const Cell &cell) {
-                             return measure_collective(cell, all, gpus->driver.get()); }};
-    return measure_all(run);
+    const Driver *const driver = setup.gpus->driver.get();
+    return measure_all({*setup.plan, all, pair, driver, setup.gpus->device,
+                        setup.gpus->first_device, setup.results.get(),
+                        [&](const Cell &cell) { return measure_collective(cell, all, driver); }});
 }
 
 int run(int argc, char **argv) {

@@ -11,10 +11,10 @@ constexpr size_t kSmall = size_t{64} << 10;
 
 /** The row of the same test, kinds and size without staging; null if there is none. */
 const MeasuredRow *direct_row(const std::vector<MeasuredRow> &rows, const MeasuredRow &staged) {
+    Cell direct = staged.cell;
+    direct.situation = Situation::normal;
     const auto found = std::find_if(rows.begin(), rows.end(), [&](const MeasuredRow &one) {
-        return one.cell.situation == Situation::normal && one.cell.test == staged.cell.test &&
-               one.cell.from == staged.cell.from && one.cell.to == staged.cell.to &&
-               one.row.size == staged.row.size;
+        return one.cell == direct && one.row.size == staged.row.size;
     });
     return found != rows.end() ? &*found : nullptr;
 }
@@ -56,11 +56,6 @@ struct CellImprovement {
     }
 };
 
-bool same_cell(const Cell &one, const Cell &other) {
-    return one.test == other.test && one.situation == other.situation && one.from == other.from &&
-           one.to == other.to;
-}
-
 std::string line_of(const Cell &cell, const CellImprovement &improvement) {
     char line[160];
     std::snprintf(line, sizeof(line), "# %-10s%-20s%-18s%12s%12s%12s", name_of(cell.test).c_str(),
@@ -78,7 +73,7 @@ std::vector<std::string> improvement_table(const std::vector<MeasuredRow> &rows)
     for (size_t i = 0; i < rows.size();) {
         const Cell cell = rows[i].cell;
         CellImprovement improved;
-        for (; i < rows.size() && same_cell(rows[i].cell, cell); ++i) {
+        for (; i < rows.size() && rows[i].cell == cell; ++i) {
             const MeasuredRow *const direct =
                 cell.is_staged() ? direct_row(rows, rows[i]) : nullptr;
             if (direct != nullptr) {

@@ -70,9 +70,7 @@ private:
 
 double Latency::once() {
     if (cell_.situation == Situation::cold) {
-        const std::string wrong = wrong_;
-        renew_contents();
-        wrong_ = wrong;
+        PointToPoint::renew_contents();
         const double time = in_one_direction();
         if (wrong_.empty()) {
             wrong_ = error_of([this] { PointToPoint::check(); });

@@ -2,9 +2,29 @@
 #include "perf_program.hpp"
 
 #include <cstdio>
+#include <numeric>
 #include <stdexcept>
 
 namespace gpushm::perf {
+namespace {
+
+/** Those that are to be used, of `count`. */
+std::vector<int> devices_of(const Plan &plan, int count) {
+    std::vector<int> devices = plan.devices;
+    if (devices.empty()) {
+        devices.resize(static_cast<size_t>(count));
+        std::iota(devices.begin(), devices.end(), 0);
+    }
+    for (const int device : devices) {
+        if (device < 0 || device >= count) {
+            throw std::runtime_error("--devices: there is no GPU " + std::to_string(device) +
+                                     "; the first is 0, the last is " + std::to_string(count - 1));
+        }
+    }
+    return devices;
+}
+
+}  // namespace
 
 void say(const std::string &program, const std::string &text) {
     std::fprintf(stderr, "%s: %s\n", program.c_str(), text.c_str());
@@ -23,19 +43,7 @@ Gpus::Gpus(Plan *plan, int place, std::string *note) {
         *note = "there is no GPU, so only host memory is measured: " + reason;
         return;
     }
-    std::vector<int> devices = plan->devices;
-    for (int i = 0;
-         devices.size() < static_cast<size_t>(driver->device_count()) && plan->devices.empty();
-         ++i) {
-        devices.push_back(i);
-    }
-    for (const int one : devices) {
-        if (one < 0 || one >= driver->device_count()) {
-            throw std::runtime_error("--devices: there is no GPU " + std::to_string(one) +
-                                     "; the first is 0, the last is " +
-                                     std::to_string(driver->device_count() - 1));
-        }
-    }
+    const std::vector<int> devices = devices_of(*plan, driver->device_count());
     device = devices[static_cast<size_t>(place) % devices.size()];
     first_device = devices.front();
     driver->use_device(device);

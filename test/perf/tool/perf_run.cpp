@@ -29,6 +29,7 @@ private:
         return cell_.situation == Situation::one_gpu ? run_.first_device : run_.device;
     }
     void make_measurement();
+    std::vector<double> samples();
     void count_faults(Row *row);
     /** Whether `error` is empty on all ranks; the first that is not becomes one of the cell. */
     bool done(const std::string &error, const std::string &where = {});
@@ -82,6 +83,14 @@ void CellRun::require_done(const std::string &error, const std::string &where) {
     }
 }
 
+std::vector<double> CellRun::samples() {
+    std::optional<BusyGpu> busy;
+    if (cell_.situation == Situation::busy) {
+        busy.emplace(*run_.driver, device());
+    }
+    return take_samples(ranks_, *measurement_, run_.plan.effort);
+}
+
 bool CellRun::measure(size_t size) {
     if (run_.results != nullptr) {
         run_.results->announce(cell_, size);
@@ -92,17 +101,10 @@ bool CellRun::measure(size_t size) {
     }
     require_done(validate(ranks_, *measurement_), where);
     measurement_->renew_contents();
-    std::vector<double> samples;
-    {
-        std::optional<BusyGpu> busy;
-        if (cell_.situation == Situation::busy) {
-            busy.emplace(*run_.driver, device());
-        }
-        samples = take_samples(ranks_, *measurement_, run_.plan.effort);
-    }
+    std::vector<double> times = samples();
     require_done(error_of([&] { measurement_->check(); }), where);
     const int pairs = cell_.is_collective() ? 1 : ranks_.count() / 2;
-    Row row = row_of(cell_, size, pairs, std::move(samples));
+    Row row = row_of(cell_, size, pairs, std::move(times));
     if (faults_) {
         count_faults(&row);
     }

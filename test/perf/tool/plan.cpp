@@ -34,11 +34,8 @@ void add_cells(Test test, Situation situation, const std::vector<MemoryKind> &fr
             } else if (test == Test::barrier) {
                 cell.from = cell.to = MemoryKind::host;
             }
-            const bool is_there = std::any_of(cells->begin(), cells->end(), [&](const Cell &one) {
-                return one.test == cell.test && one.situation == cell.situation &&
-                       one.from == cell.from && one.to == cell.to;
-            });
-            if (cell.has_meaning() && !is_there) {
+            const bool is_new = std::find(cells->begin(), cells->end(), cell) == cells->end();
+            if (cell.has_meaning() && is_new) {
                 cells->push_back(cell);
             }
         }

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <ctime>
 #include <fstream>
+#include <iomanip>
 #include <sstream>
 #include <stdexcept>
 
@@ -76,6 +77,26 @@ const char *column_of(const Cell &cell) {
     return cell.test == Test::mbw_mr ? "MB/s" : "Bandwidth (MB/s)";
 }
 
+/** The last line of a head. */
+std::string columns_of(const Cell &cell) {
+    if (cell.test == Test::barrier) {
+        return std::string("# ") + column_of(cell);
+    }
+    std::vector<const char *> columns = {column_of(cell)};
+    if (cell.test == Test::mbw_mr) {
+        columns.push_back("Messages/s");
+    }
+    if (cell.is_placed()) {
+        columns.insert(columns.end(), {"CPU faults", "CPU, managed", "GPU faults"});
+    }
+    std::ostringstream line;
+    line << std::left << std::setw(kSizeWidth) << "# Size" << std::right;
+    for (const char *column : columns) {
+        line << std::setw(kWidth) << column;
+    }
+    return line.str();
+}
+
 }  // namespace
 
 Results::Results(const RunFacts &facts, const std::string &json_file, size_t row_count)
@@ -108,19 +129,7 @@ void Results::begin(const Cell &cell, const std::string &refusal) {
     if (!refusal.empty()) {
         std::printf("# Page faults of managed memory are not counted: %s.\n", refusal.c_str());
     }
-    if (cell.test == Test::barrier) {
-        std::printf("# %s\n", column_of(cell));
-    } else {
-        std::printf("%-*s%*s", kSizeWidth, "# Size", kWidth, column_of(cell));
-        if (cell.test == Test::mbw_mr) {
-            std::printf("%*s", kWidth, "Messages/s");
-        }
-        if (cell.is_placed()) {
-            std::printf("%*s%*s%*s", kWidth, "CPU faults", kWidth, "CPU, managed", kWidth,
-                        "GPU faults");
-        }
-        std::printf("\n");
-    }
+    std::printf("%s\n", columns_of(cell).c_str());
     std::fflush(stdout);
 }
 
@@ -176,10 +185,7 @@ void Results::finish() const {
     }
 }
 
-void Results::write_json() const {
-    if (json_file_.empty()) {
-        return;
-    }
+std::string Results::json() const {
     char host[256] = "";
     gethostname(host, sizeof(host) - 1);
     std::vector<std::string> gpus;
@@ -187,10 +193,8 @@ void Results::write_json() const {
         gpus.push_back(json_string(gpu));
     }
     const char *transports = std::getenv("UCX_TLS");
-    // Renamed when it is complete, so that a run that is cut off leaves what was there before.
-    const std::string temporary = json_file_ + ".tmp";
-    std::ofstream file(temporary);
-    file << "{\"program\": " << json_string(facts_.program)
+    std::ostringstream text;
+    text << "{\"program\": " << json_string(facts_.program)
          << ", \"version\": \"" PACKAGE_VERSION "\", \"date\": " << json_string(date_)
          << ",\n \"host\": {\"name\": " << json_string(host)
          << ", \"cpus\": " << sysconf(_SC_NPROCESSORS_ONLN) << ", \"gpus\": [" << joined(gpus, ", ")
@@ -199,6 +203,17 @@ void Results::write_json() const {
          << ", \"transports\": " << json_string(transports != nullptr ? transports : "")
          << ", \"ranks\": " << facts_.ranks << ",\n \"rows\": [\n  " << joined(rows_, ",\n  ")
          << "],\n \"errors\": [" << joined(errors_, ",\n  ") << "]}\n";
+    return text.str();
+}
+
+void Results::write_json() const {
+    if (json_file_.empty()) {
+        return;
+    }
+    // Renamed when it is complete, so that a run that is cut off leaves what was there before.
+    const std::string temporary = json_file_ + ".tmp";
+    std::ofstream file(temporary);
+    file << json();
     file.close();
     if (!file || std::rename(temporary.c_str(), json_file_.c_str()) != 0) {
         throw std::runtime_error("cannot write " + json_file_ + ": " + std::strerror(errno));

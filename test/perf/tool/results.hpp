@@ -47,6 +47,7 @@ public:
 
 private:
     void clear_progress() const;
+    std::string json() const;
     void write_json() const;
 
     const RunFacts facts_;
