@@ -62,6 +62,9 @@ std::string Options::usage(const std::string &program, const std::string &manual
     std::string text =
         "usage: " + program + " [--KEY=VALUE]...; " + manual + " says what the keys mean:\n";
     for (const auto &[key, value] : values_) {
+        if (key == "role" || key == "page") {
+            continue;  // of run_sides, for the processes that it starts
+        }
         text += "  --" + key + "=" + value + "\n";
     }
     return text;

@@ -20,7 +20,7 @@ public:
     double number(const std::string &key) const;
     /** Whether help is wanted, and nothing else. */
     bool help() const { return help_; }
-    /** Every key with its value. `manual`: what says what the keys mean. */
+    /** Every key of the user's with its value. `manual`: what says what the keys mean. */
     std::string usage(const std::string &program,
                       const std::string &manual = "test/perf/README") const;
     bool is_given(const std::string &key) const { return !values_.at(key).empty(); }
