@@ -183,6 +183,11 @@ elif [ "$driver" ]; then
         'bw, device to device, normal: 8388608 bytes: cuMemAlloc failed: CUDA_ERROR_OUT_OF_MEMORY' \
         $run "$perf" --tests=bw --sizes=8,8m,16m --from=device --to=device --seconds=0 --json="$work/json"
     holds "a GPU that is too small" '[row["size"] for row in rows] == [8] and len(run["errors"]) == 1'
+    # A libcupti whose counts are known, of the CUDA release of the simulated driver.
+    ln -s "$build/test/perf/.libs/counting_cupti.so" "$work/libcupti.so.13"
+    measure "page faults" env LD_LIBRARY_PATH="$work:$LD_LIBRARY_PATH" "$perf" --tests=latency --situations=MH-MD --sizes=8,4k
+    holds "page faults" 'len(rows) == 2 and all(row["page_faults"]["managed_cpu"] == 2 and row["page_faults"]["gpu"] == 6
+        and table[3:] == ["2.0", "6.0"] for row, table in zip(rows, tables[0][1])) and len(tables[0][0]) == 3'
 fi
 
 # A process that is killed takes the other with it; what was measured is kept.

@@ -58,10 +58,6 @@ std::string failure(const char *what, int result) {
 }  // namespace
 
 PageFaultCounter::PageFaultCounter(const Driver &driver) {
-    if (driver.simulated()) {
-        refusal_ = "the driver is simulated";
-        return;
-    }
     int version = 0;
     driver.cuDriverGetVersion(&version);
     opened = Cupti::open(version / 1000, &refusal_);
