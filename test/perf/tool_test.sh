@@ -3,22 +3,15 @@
 # gpushm-perf and gpushm-perf-mpi: every test in every situation with every kind of memory, whose data
 # the programs check; what they print and write; bad input. How good the figures are is not looked at.
 # Run in the build directory, with or without a CUDA driver.
-build=$PWD
-run="$build/gpushm-run --plugin-dir=$build/test/ucp/plugins"
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-failures=0
+. "$(dirname "$0")/test_setup.sh"
 
-fail() {
-    echo "FAILED: $1"
-    sed 's/^/    /' "$work/out" "$work/err" | tail -60
-    failures=$((failures + 1))
-}
-
-command -v python3 >/dev/null || { echo "skipped: no python3"; exit 77; }
-unset LD_PRELOAD UCX_PLUGIN_PATH UCX_MODULES
-export UCX_WARN_UNUSED_ENV_VARS=n
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+
+# complain WHAT: with what the last command has printed and said.
+complain() {
+    cat "$work/err" >>"$work/out"
+    fail "$1"
+}
 
 # measure NAME PROGRAM...: runs it; its JSON is in $work/json.
 measure() {
@@ -27,14 +20,14 @@ measure() {
     rm -f "$work/json"
     # shellcheck disable=SC2086 # words
     $run "$@" --seconds=0.0005 --json="$work/json" >"$work/out" 2>"$work/err" ||
-        fail "$name ends with status $?"
-    [ ! -s "$work/err" ] || fail "$name complains"
+        complain "$name ends with status $?"
+    [ ! -s "$work/err" ] || complain "$name complains"
 }
 
 # holds NAME EXPRESSION: of the JSON, as `run`, and the printed tables, as a list `tables` of a head, which is a list
 # of lines, and of rows, which are lists of words.
 holds() {
-    python3 - "$work/json" "$work/out" "$2" >>"$work/err" 2>&1 <<'END' || fail "$1: not $2"
+    python3 - "$work/json" "$work/out" "$2" >>"$work/err" 2>&1 <<'END' || complain "$1: not $2"
 import json, sys
 run = json.load(open(sys.argv[1]))
 tables = []
@@ -70,9 +63,9 @@ refuses() {
     shift 3
     "$@" >"$work/out" 2>"$work/err"
     ended=$?
-    [ $ended -eq "$status" ] || fail "$name: status $ended"
+    [ $ended -eq "$status" ] || complain "$name: status $ended"
     grep '^gpushm-perf' "$work/err" >"$work/lines"
-    grep -q -e "$text" "$work/lines" && [ "$(wc -l <"$work/lines")" -eq 1 ] || fail "$name: not one line with: $text"
+    grep -q -e "$text" "$work/lines" && [ "$(wc -l <"$work/lines")" -eq 1 ] || complain "$name: not one line with: $text"
 }
 
 perf=$build/gpushm-perf
@@ -201,18 +194,18 @@ for process in $(pgrep -P $parent | tail -1); do
     kill -9 "$process"
 done
 wait $parent
-[ $? -eq 137 ] || fail "a killed process is not noticed"
+[ $? -eq 137 ] || complain "a killed process is not noticed"
 grep -q "^gpushm-perf: a process was ended by signal 9; $work/json has what was measured" "$work/err" ||
-    fail "a killed process is not told"
+    complain "a killed process is not told"
 holds "a killed process" 'rows[0]["size"] == 8'
 
 for program in "$perf" "$mpi"; do
     [ -x "$program" ] || continue
     for option in --help -h; do
         "$program" $option >"$work/out" 2>&1 && grep -q "^usage: ${program##*/} .*man ${program##*/}" "$work/out" ||
-            fail "$program does not know $option"
+            complain "$program does not know $option"
     done
-    "$program" --version | grep -q "^${program##*/} (gpushm) [0-9]" || fail "$program does not know --version"
+    "$program" --version | grep -q "^${program##*/} (gpushm) [0-9]" || complain "$program does not know --version"
 done
 
 exit $((failures != 0))
