@@ -879,7 +879,9 @@ TEST_F(StandbySteps, HaveFewKernelsWhereWaitsAreNotSeen) {
         kernel_->note_copy();
         if (kernel_->tend(StandbyKernel::Moment::idle, true, now_ns())) {
             ++steps_with_kernel;
+            const auto end = std::chrono::steady_clock::now() + kPatience;
             while (!kernel_->is_there()) {
+                ASSERT_LT(std::chrono::steady_clock::now(), end) << "has another process the GPU?";
                 kernel_->tend(StandbyKernel::Moment::idle, true, now_ns());
             }
             await_absence();
