@@ -101,6 +101,7 @@ void PinnedBufferPool::give_back(void *block) {
         const size_t index = (reinterpret_cast<uintptr_t>(block) - begin) / block_bytes_;
         if (begin != 0 && index < blocks_) {
             mapping.taken.fetch_and(~(uint64_t{1} << index), std::memory_order_release);
+            return;
         }
     }
 }
