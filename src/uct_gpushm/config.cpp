@@ -122,14 +122,14 @@ std::vector<abi::Option> options() {
          "the\n"
          "process waits for messages, in half the time of a copy by the driver. x86-64 only.\n"
          "auto or try: after several small messages, where the program does not wait for all\n"
-         "work of the GPU in each step. yes: from the first message on. no: never.",
+         "work of the GPU in each step, nor launches more kernels than it has small messages.\n"
+         "yes: from the first message on. no: never.",
          OptionType::ternary_auto, offsetof(InterfaceConfig, standby)},
-        {"STANDBY_LIFE", "500us",
+        {"STANDBY_LIFE", "2ms",
          "Tuning constant: time after which the standby kernel leaves the GPU in any case; at "
          "most\n"
-         "1 s. It bounds the delay of other threads that wait for all work of the GPU, where "
-         "gpushm\n"
-         "does not see their calls (a UCX built with CUDA). Elsewhere such calls end the kernel.",
+         "1 s. Where gpushm does not see that other threads wait for all work of the GPU (a UCX\n"
+         "built with CUDA), it bounds their delay, and is at most 0.5 ms.",
          OptionType::time, offsetof(InterfaceConfig, standby_life)},
         {"STANDBY_BEAT", "200us",
          "Tuning constant: time after which the standby kernel leaves the GPU when the process "

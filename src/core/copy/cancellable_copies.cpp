@@ -6,6 +6,7 @@
 #include "core/base/no_throw.hpp"
 #include "core/copy/stream_calls.hpp"
 #include "core/cuda/cuda_driver.hpp"
+#include "core/cuda/driver_watch.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -139,6 +140,7 @@ bool CancellableCopies::launch(const std::shared_ptr<CopyBatch> &batch) {
     launches_.push_back({batch, nullptr, copy.number,
                          copy.begun_before});  // before it runs: nothing may fail afterwards
     CUevent event = events_.take();
+    const OwnCopies own;
     CUresult result = event == nullptr ? CUDA_ERROR_OUT_OF_MEMORY : in_context(context_, id_, [&] {
         return driver->launch_kernel(kernels_->function(Kernel::cancellable_copy), copy.blocks, 1,
                                      1, kCancellableCopyThreads, 1, 1, 0, stream_, parameters,

@@ -126,6 +126,7 @@ CUresult launch_kernel(const GpuContext &context, const CopyStream &stream,
     if (!possible) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
+    const OwnCopies own;
     void *parameters[] = {launch.parameters};
     return context.call([&] {
         return CudaDriver::get()->launch_kernel(function, launch.blocks, launch.blocks_y, 1,

@@ -45,6 +45,10 @@ uint64_t context_epoch() {
     return DriverWatch::instance().contexts_gone.load(std::memory_order_acquire);
 }
 
+uint64_t application_launches() {
+    return DriverWatch::instance().launches.load(std::memory_order_relaxed);
+}
+
 OwnCopies::OwnCopies() : outer_(std::exchange(copies_are_own, true)) {}
 
 OwnCopies::~OwnCopies() {

@@ -19,7 +19,8 @@ struct DriverWatch {
     std::atomic<bool> copies{false};
     std::atomic<bool> early_returns{false};
     std::atomic<uint64_t> contexts_gone{0};
-    std::atomic<unsigned> endings{0};  // calls under way that end memory or a context
+    std::atomic<uint64_t> launches{0};  // threads that launch at once may count as one
+    std::atomic<unsigned> endings{0};   // calls under way that end memory or a context
 };
 
 /** Whether the end of each allocation is noticed (install_driver_hooks()). */
@@ -49,8 +50,12 @@ bool memory_is_ending();
  * a context that was alive is alive. Meaningless unless contexts_are_watched(). */
 uint64_t context_epoch();
 
-/** While it lives, copies that this thread submits are gpushm's own: the hooks leave them as
- * asynchronous as the driver makes them. */
+/** How many kernels and graphs the application has launched. 0 where launches are not hooked
+ * (watch_early_returns()). */
+uint64_t application_launches();
+
+/** While it lives, copies and kernels that this thread submits are gpushm's own: the hooks leave
+ * copies as asynchronous as the driver makes them, and do not count the kernels. */
 class OwnCopies {
 public:
     OwnCopies();

@@ -7,7 +7,9 @@
 #include "core/hooks/row_ranges.hpp"
 #include "core/memory/met_memory.hpp"
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 
 namespace gpushm {
 namespace {
@@ -110,6 +112,20 @@ struct StartHook {
     static inline CUresult (*original)(Arguments...);
 };
 
+/** Counts launches (application_launches()). */
+template <int which, typename... Arguments>
+struct LaunchHook {
+    static CUresult call(Arguments... arguments) {
+        if (!OwnCopies::under_way()) {
+            std::atomic<uint64_t> &launches = DriverWatch::instance().launches;
+            launches.store(launches.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+        }
+        UnfinishedCopies::instance().separate();
+        return original(arguments...);
+    }
+    static inline CUresult (*original)(Arguments...);
+};
+
 template <int which>
 struct StreamWaitHook {
     static CUresult call(CUstream stream) {
@@ -169,7 +185,7 @@ Hooks early_return_hooks() {
 }
 
 Hooks launch_hooks() {
-    return hooks_of<StartHook, CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
+    return hooks_of<LaunchHook, CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
                     unsigned, unsigned, CUstream, void **, void **>("cuLaunchKernel",
                                                                     "cuLaunchKernel_ptsz");
 }
@@ -177,9 +193,9 @@ Hooks launch_hooks() {
 Hooks other_separating_hooks() {
     return joined({
         // CUlaunchConfig, its first argument, came with CUDA 11.8.
-        hooks_of<StartHook, const void *, CUfunction, void **, void **>("cuLaunchKernelEx",
-                                                                        "cuLaunchKernelEx_ptsz"),
-        hooks_of<StartHook, CUgraphExec, CUstream>("cuGraphLaunch", "cuGraphLaunch_ptsz"),
+        hooks_of<LaunchHook, const void *, CUfunction, void **, void **>("cuLaunchKernelEx",
+                                                                         "cuLaunchKernelEx_ptsz"),
+        hooks_of<LaunchHook, CUgraphExec, CUstream>("cuGraphLaunch", "cuGraphLaunch_ptsz"),
         hooks_of<StartHook, CUstream, CUhostFn, void *>("cuLaunchHostFunc",
                                                         "cuLaunchHostFunc_ptsz"),
         hooks_of<StartHook, CUstream, CUevent, unsigned>("cuStreamWaitEvent",

@@ -62,8 +62,9 @@ void StandbyKernel::note_copy(bool is_costly) {
         // Where waits are not seen, the kernel leaves by itself whenever the process does not poll.
         const uint64_t sent_away = driver_waits_hooked() ? StandbyDemand::instance().absences()
                                                          : launch_.load(std::memory_order_relaxed);
-        runs_.note_copy(sent_away + pauses_.load(std::memory_order_relaxed),
-                        is_costly ? CopyRuns::kLong : 1);
+        const uint32_t weight = is_costly && launch_use_.is_likely() ? CopyRuns::kLong : 1;
+        runs_.note_copy(sent_away + pauses_.load(std::memory_order_relaxed), weight);
+        program_kernels_.note_copy(application_launches(), weight);
     }
     if (is_in_use(now)) {
         StandbyDemand::instance().want();
@@ -97,15 +98,19 @@ void StandbyKernel::load() {
 /** Where calls that wait for the GPU are not hooked, the kernel must not hold them up for long. */
 bool StandbyKernel::convert_limits(const CudaDriver *driver) {
     constexpr uint32_t kMaxBeatUntoldNs = 2000;
+    constexpr uint32_t kMaxLifeUntoldNs = 500'000;
     int kilohertz = 0;
     if (driver->ctx_get_device(&device_) != CUDA_SUCCESS ||
         driver->device_get_attribute(&kilohertz, CU_DEVICE_ATTRIBUTE_CLOCK_RATE, device_) !=
             CUDA_SUCCESS) {
         return false;
     }
-    const uint32_t beat_limit_ns = driver_waits_hooked()
-                                       ? config_.beat_limit_ns
-                                       : std::min(config_.beat_limit_ns, kMaxBeatUntoldNs);
+    uint32_t beat_limit_ns = config_.beat_limit_ns;
+    life_limit_ns_ = config_.life_limit_ns;
+    if (!driver_waits_hooked()) {
+        beat_limit_ns = std::min(beat_limit_ns, kMaxBeatUntoldNs);
+        life_limit_ns_ = std::min(life_limit_ns_, kMaxLifeUntoldNs);
+    }
     beat_limit_cycles_ = static_cast<uint32_t>(uint64_t{beat_limit_ns} *
                                                static_cast<uint64_t>(kilohertz) / 1'000'000);
     beat_interval_ns_ = std::min<uint64_t>(beat_limit_ns / 4, kMaxBeatIntervalNs);
@@ -116,7 +121,7 @@ bool StandbyKernel::convert_limits(const CudaDriver *driver) {
 
 bool StandbyKernel::is_in_use(uint64_t now) const {
     const uint32_t enough = config_.mode == StandbyConfig::Mode::whenever_possible ? 1 : kMinCopies;
-    return runs_.are_long() && copies_.load(std::memory_order_relaxed) >= enough &&
+    return pays() && copies_.load(std::memory_order_relaxed) >= enough &&
            now - last_copy_.load(std::memory_order_relaxed) < kLongestPauseNs;
 }
 
@@ -214,6 +219,7 @@ void StandbyKernel::look_whether_it_left(uint64_t now) {
         return;  // mark_all_served() of a launch would be wrong
     }
     left_at_ = now;
+    launch_use_.note_left(queue_.count_given() != given_before_);
     running_.store(false, std::memory_order_release);
 }
 
@@ -229,7 +235,7 @@ void StandbyKernel::launch(uint64_t now) {
     queue_.mark_all_served();
     beat(now);
     StandbyParameters parameters = {queue_.control(), number, queue_.next(), beat_limit_cycles_,
-                                    config_.life_limit_ns};
+                                    life_limit_ns_};
     launch_.store(number, std::memory_order_release);
     const RelaxedCapture relaxed(driver);
     CurrentContext current(driver, context_);
@@ -240,6 +246,7 @@ void StandbyKernel::launch(uint64_t now) {
         return;
     }
     ++launches_;
+    given_before_ = queue_.count_given();
     launched_.store(number, std::memory_order_release);
     running_.store(true, std::memory_order_release);
 }
@@ -248,6 +255,7 @@ void StandbyKernel::launch(uint64_t now) {
  */
 CUresult StandbyKernel::launch_kernel(StandbyParameters *parameters) {
     const CudaDriver *driver = CudaDriver::get();
+    const OwnCopies own;
     void *arguments[] = {parameters};
     if (is_cluster()) {
         const CUresult result =
@@ -278,7 +286,7 @@ void StandbyKernel::give_up(const char *why, CUresult result) {
 // ---------------------------------------------------------------- commands
 
 bool StandbyKernel::give(const StandbyJob &copy, StandbyTicket *ticket) {
-    if (!runs_.are_long() || !alive() || copy.length > kStandbyLength) {
+    if (!pays() || !alive() || copy.length > kStandbyLength) {
         return false;
     }
     const std::lock_guard<std::mutex> lock(queue_.mutex());

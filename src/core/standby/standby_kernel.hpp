@@ -5,6 +5,8 @@
 #include "core/cuda/cuda_driver.hpp"
 #include "core/kernels/standby_protocol.hpp"
 #include "core/standby/copy_runs.hpp"
+#include "core/standby/launch_use.hpp"
+#include "core/standby/program_kernels.hpp"
 #include "core/standby/standby_queue.hpp"
 
 #include <atomic>
@@ -12,12 +14,12 @@
 
 namespace gpushm {
 
-/** When the kernel runs. when_it_pays: where CopyRuns are long. */
+/** When the kernel runs. when_it_pays: where CopyRuns are long and ProgramKernels few. */
 struct StandbyConfig {
     enum class Mode { off, when_it_pays, whenever_possible };
     Mode mode = Mode::off;
-    uint32_t beat_limit_ns = 200'000;  // it leaves so long after the last beat
-    uint32_t life_limit_ns = 500'000;  // and so long after its launch in any case
+    uint32_t beat_limit_ns = 200'000;    // it leaves so long after the last beat
+    uint32_t life_limit_ns = 2'000'000;  // and so long after its launch in any case
 };
 
 /** The kernel of one context.
@@ -38,7 +40,7 @@ public:
     ~StandbyKernel();
 
     /** Counts a small copy that is made for a message: small copies make the kernel worth a launch.
-     * `is_costly`: the launch alone gains time (doc/decisions/standby-runs.md). */
+     * `is_costly`: one of them may be worth a launch (LaunchUse). */
     void note_copy(bool is_costly = false);
 
     /** Whether give() would take a command now, if there is room for it. */
@@ -93,6 +95,7 @@ public:
 private:
     enum class Code { absent, loading, loaded, unusable };
     bool convert_limits(const CudaDriver *driver);
+    bool pays() const { return runs_.are_long() && !program_kernels_.are_many(); }
     bool is_in_use(uint64_t now) const;
     bool has_left() const { return has_left(launch_.load(std::memory_order_relaxed)); }
     bool has_left(uint32_t launch) const;
@@ -114,6 +117,7 @@ private:
     CUfunction block_function_ = nullptr;
     CUstream stream_ = nullptr;
     uint32_t beat_limit_cycles_ = 0;
+    uint32_t life_limit_ns_ = 0;
     uint64_t beat_interval_ns_ = 0;
     CUdevice device_ = 0;
 
@@ -123,6 +127,8 @@ private:
     std::atomic<uint32_t> copies_{0};     // in a row, without a long pause
     std::atomic<uint32_t> pauses_{0};     // between copies, longer than the beat may stop
     CopyRuns runs_;
+    ProgramKernels program_kernels_;
+    LaunchUse launch_use_;
     std::atomic<uint32_t> launch_{0};    // number of the last launch, which begins; 0: none
     std::atomic<uint32_t> launched_{0};  // of the last one that the driver has taken
     std::atomic<bool> running_{false};   // it was launched and is not known to have left
@@ -131,6 +137,7 @@ private:
     std::atomic<uint32_t> polls_{0};
     std::atomic<uint64_t> last_beat_{0};  // when, in ns of steady_clock
     uint64_t launches_ = 0;               // guarded by the mutex of queue_
+    uint64_t given_before_ = 0;           // the last launch, in all; guarded likewise
     std::atomic<uint64_t> all_not_served_{0};
 
     // tend() only

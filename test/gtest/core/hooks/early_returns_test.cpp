@@ -609,6 +609,21 @@ TEST_F(HooksEarlyMemset, IsCoveredInEachContext) {
     ASSERT_CU(cu().cuCtxPopCurrent(&popped));
 }
 
+TEST_F(HooksEarlyMemset, LaunchesOfTheApplicationAreCounted) {
+    const auto launch_nothing = [] {
+        EXPECT_NE(CUDA_SUCCESS,
+                  cu().cuLaunchKernel(nullptr, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr));
+    };
+    const uint64_t before = gpushm::application_launches();
+    launch_nothing();
+    EXPECT_EQ(before + 1, gpushm::application_launches());
+    {
+        const gpushm::OwnCopies own;
+        launch_nothing();
+    }
+    EXPECT_EQ(before + 1, gpushm::application_launches()) << "one of gpushm's own";
+}
+
 /** The default stream of each of many threads, some of which end. */
 TEST_F(HooksEarlyMemset, OfManyThreadsAreDone) {
     const auto fill = cu().find_symbol("cuMemsetD8_v2_ptds");

@@ -770,9 +770,11 @@ protected:
     void SetUp() override {
         Standby::SetUp();
         waits_were_hooked_ = DriverWatch::instance().waits.exchange(true);
+        launches_before_ = DriverWatch::instance().launches;
     }
     void TearDown() override {
         DriverWatch::instance().waits = waits_were_hooked_;
+        DriverWatch::instance().launches = launches_before_;
         if (kernel_ != nullptr) {
             kernel_->dismiss();
         }
@@ -784,7 +786,8 @@ protected:
         uint64_t launches = 0;
     };
 
-    Seen run(bool waits, bool is_costly = false) {
+    /** `launches`: of the program in each step. */
+    Seen run(bool waits, bool is_costly = false, unsigned launches = 0) {
         Seen seen;
         const uint64_t before = calls("cuLaunchKernel");
         for (unsigned i = 0; i < kSteps; ++i) {
@@ -792,6 +795,7 @@ protected:
                 StandbyDemand::instance().begin_absence();
                 StandbyDemand::instance().end_absence();
             }
+            DriverWatch::instance().launches += launches;
             kernel_->note_copy(is_costly);
             const bool wanted = kernel_->tend(StandbyKernel::Moment::idle, true, now_ns());
             tend_for(std::chrono::microseconds(5));
@@ -799,6 +803,14 @@ protected:
         }
         seen.launches = calls("cuLaunchKernel") - before;
         return seen;
+    }
+    /** A kernel is launched and runs. */
+    void await_presence() {
+        const auto end = std::chrono::steady_clock::now() + kPatience;
+        while (!kernel_->is_there()) {
+            ASSERT_LT(std::chrono::steady_clock::now(), end) << "has another process the GPU?";
+            kernel_->tend(StandbyKernel::Moment::idle, true, now_ns());
+        }
     }
     /** The kernel of an earlier step has left. */
     void await_absence() {
@@ -816,6 +828,7 @@ private:
     }
 
     bool waits_were_hooked_ = false;
+    uint64_t launches_before_ = 0;
 };
 
 TEST_F(StandbySteps, HaveNoKernelWhereEachWaitsForTheGpu) {
@@ -844,6 +857,24 @@ TEST_F(StandbySteps, HaveNoKernelWhereEachIsLong) {
     EXPECT_LE(wanting, 2u);
 }
 
+/** The first steps show it. */
+TEST_F(StandbySteps, HaveNoKernelWhereTheProgramLaunchesMoreKernelsThanItHasMessages) {
+    SKIP_UNLESS_SIMULATED();
+    make(kLongLife, StandbyConfig::Mode::when_it_pays, kLongLife);
+    run(false, false, 2);
+    // The last one may not have started yet.
+    const uint64_t end = now_ns() + 20'000'000'000;
+    do {
+        ASSERT_LT(now_ns(), end);
+        kernel_->dismiss();
+    } while (kernel_->tend(StandbyKernel::Moment::idle, true, now_ns()));
+    const Seen seen = run(false, false, 2);
+    EXPECT_EQ(seen.wanting, 0u);
+    EXPECT_EQ(seen.launches, 0u);
+    EXPECT_FALSE(kernel_->is_there());
+    EXPECT_GT(run(false, false, 1).wanting, kSteps - 2 * ProgramKernels::kCopies);
+}
+
 TEST_F(StandbySteps, HaveAKernelAgainWhereTheProgramCeasesToWait) {
     SKIP_UNLESS_SIMULATED();
     make(kLongLife, StandbyConfig::Mode::when_it_pays, kLongLife);
@@ -860,6 +891,24 @@ TEST_F(StandbySteps, HaveAKernelWhereCopiesAreCostly) {
     run(true);
     // The first copies say how likely the next one is.
     EXPECT_EQ(run(true, true).wanting, kSteps);
+}
+
+/** The program sends right behind its waits, so the kernel is there only when nothing comes. */
+TEST_F(StandbySteps, HaveFewKernelsWhereCostlyCopiesComeWithoutThem) {
+    SKIP_UNLESS_SIMULATED();
+    make(kLongLife, StandbyConfig::Mode::when_it_pays, kLongLife);
+    const uint64_t before = calls("cuLaunchKernel");
+    for (unsigned i = 0; i < kSteps; ++i) {
+        StandbyDemand::instance().begin_absence();
+        StandbyDemand::instance().end_absence();
+        kernel_->note_copy(true);
+        if (kernel_->tend(StandbyKernel::Moment::costly, true, now_ns())) {
+            ASSERT_NO_FATAL_FAILURE(await_presence());
+            await_absence();
+        }
+    }
+    EXPECT_GE(calls("cuLaunchKernel") - before, LaunchUse::kUnused);
+    EXPECT_LE(calls("cuLaunchKernel") - before, LaunchUse::kUnused + CopyRuns::kLong);
 }
 
 TEST_F(StandbySteps, HaveAKernelInAnyCaseWhereItIsForced) {
@@ -879,11 +928,7 @@ TEST_F(StandbySteps, HaveFewKernelsWhereWaitsAreNotSeen) {
         kernel_->note_copy();
         if (kernel_->tend(StandbyKernel::Moment::idle, true, now_ns())) {
             ++steps_with_kernel;
-            const auto end = std::chrono::steady_clock::now() + kPatience;
-            while (!kernel_->is_there()) {
-                ASSERT_LT(std::chrono::steady_clock::now(), end) << "has another process the GPU?";
-                kernel_->tend(StandbyKernel::Moment::idle, true, now_ns());
-            }
+            ASSERT_NO_FATAL_FAILURE(await_presence());
             await_absence();
         }
     }
