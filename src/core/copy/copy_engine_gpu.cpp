@@ -58,7 +58,7 @@ bool CopyEngine::give_to_standby(const CopyJob &job, Means &means, StandbyTicket
     }
     StandbyKernel &standby = *means.context->standby;
     const bool is_managed = job.gpu_side.kind == MemoryKind::managed;
-    standby.note_copy(is_managed && !from_host);
+    standby.note_copy(is_managed);
     if (std::max(job.length, job.transfer_bytes) >
         standby_limit(job, {standby.is_cluster(), from_host, idle()})) {
         return false;
