@@ -4,6 +4,8 @@
 #include "operations_registry.hpp"
 #include "operations_types.hpp"
 
+#include <array>
+
 namespace gpushm::mpi_test::operations {
 namespace {
 
@@ -137,6 +139,41 @@ void test_external(Trial &trial, const TypePair &types) {
     }
 }
 
+// Datatypes that differ in one place only. Each has the address of the one before, which is freed.
+void test_types_in_turn(Trial &trial) {
+    const MPI_Comm comm = trial.group().comm;
+    constexpr int kItems = 8;
+    constexpr std::array<std::array<int, 4>, 3> kPlaces{{{0, 1, 5, 7}, {0, 2, 5, 7}, {0, 2, 6, 7}}};
+    for (size_t round = 0; round < 4 * kPlaces.size(); ++round) {
+        Exchange exchange(trial, text("datatype %zu", round));
+        const std::array<int, 4> &places = kPlaces.at(round % kPlaces.size());
+        const LayoutPtr ints = make_int();
+        const Items from = exchange.source(*ints, kItems);
+        const Items packed = exchange.destination(*ints, 4);
+        const Items to = exchange.destination(*ints, kItems);
+        for (int i = 0; i < 4; ++i) {
+            packed.expect(i, from.pack(places.at(static_cast<size_t>(i)), 1));
+            to.expect(places.at(static_cast<size_t>(i)),
+                      from.pack(places.at(static_cast<size_t>(i)), 1));
+        }
+        exchange.run([&] {
+            MPI_Datatype type = MPI_DATATYPE_NULL;
+            MPI_Type_create_indexed_block(4, 1, places.data(), MPI_INT, &type);
+            MPI_Type_commit(&type);
+            const int bytes = static_cast<int>(4 * sizeof(int));
+            int position = 0;
+            exchange.require(
+                MPI_Pack(from.address(), 1, type, packed.address(), bytes, &position, comm),
+                "MPI_Pack");
+            position = 0;
+            exchange.require(
+                MPI_Unpack(packed.address(), bytes, &position, to.address(), 1, type, comm),
+                "MPI_Unpack");
+            MPI_Type_free(&type);
+        });
+    }
+}
+
 }  // namespace
 
 void add_packing(Registry &registry) {
@@ -153,6 +190,7 @@ void add_packing(Registry &registry) {
         registry.add("Receive and Unpack, " + types.name,
                      [types](Trial &trial) { test_packed_receive(trial, types); });
     }
+    registry.add("Pack/Unpack, types that are freed in turn", test_types_in_turn);
     for (const TypePair &types : portable_types()) {
         registry.add("Pack_external/Unpack_external, " + types.name,
                      [types](Trial &trial) { test_external(trial, types); });

@@ -90,6 +90,27 @@ bool datatype_fits(const OpalDatatype &integers) {
            integers.is_dense();
 }
 
+/** Whether the description of four bytes is a block of one element, and the end of a loop behind
+ * it. */
+bool descriptions_fit(const Opal &opal, const void *integers) {
+    constexpr uint16_t kEndLoop = 1;                   // OPAL_DATATYPE_END_LOOP
+    void *handle = opal.create(opal.architecture, 0);  // never released, as in fits()
+    char buffer[4] = {};
+    if (handle == nullptr || opal.prepare_for_send(handle, integers, 1, buffer) != 0) {
+        return false;
+    }
+    const TypeDescription description = OpalConvertor(handle, opal.layout).description();
+    if (description.handle() == nullptr || description.elements() == nullptr ||
+        description.bytes() != TypeDescription::kElementBytes) {
+        return false;
+    }
+    const void *block = description.elements();
+    const void *end = static_cast<const char *>(block) + TypeDescription::kElementBytes;
+    return abi::load<uint32_t>(block, 4) == 1 && abi::load<size_t>(block, 8) == 1 &&
+           abi::load<ptrdiff_t>(block, 16) == 4 && abi::load<ptrdiff_t>(block, 24) == 0 &&
+           abi::load<uint16_t>(end, 2) == kEndLoop && abi::load<size_t>(end, 16) == 4;
+}
+
 }  // namespace
 
 bool find_opal(const OpenMpiLibrary &library, Opal *opal) {
@@ -105,6 +126,7 @@ bool find_opal(const OpenMpiLibrary &library, Opal *opal) {
         if (is_older == (layout->set_position == 0) && datatype_fits(OpalDatatype(integers)) &&
             fits(*opal, integers, *layout)) {
             opal->layout = *layout;
+            opal->knows_descriptions = descriptions_fit(*opal, integers);
             the_opal = *opal;
             return true;
         }

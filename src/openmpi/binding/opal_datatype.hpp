@@ -26,13 +26,27 @@ public:
     }
     size_t size() const { return get<size_t>(24); }  // bytes of data
     ptrdiff_t true_lower_bound() const { return get<ptrdiff_t>(32); }
-    ptrdiff_t extent() const { return get<ptrdiff_t>(56) - get<ptrdiff_t>(48); }
+    ptrdiff_t lower_bound() const { return get<ptrdiff_t>(48); }
+    ptrdiff_t extent() const { return get<ptrdiff_t>(56) - lower_bound(); }
     /** Whether elements follow each other without gaps. */
     bool is_dense() const {
-        return true_lower_bound() == 0 && get<ptrdiff_t>(48) == 0 &&
+        return true_lower_bound() == 0 && lower_bound() == 0 &&
                extent() == static_cast<ptrdiff_t>(size()) &&
                get<ptrdiff_t>(40) == static_cast<ptrdiff_t>(size());
     }
+};
+
+/** A dt_type_desc_t: of what blocks and loops an element consists. Datatypes of equal bounds whose
+ * descriptions have equal bytes have the same layout. Defined if Opal::knows_descriptions. */
+class TypeDescription : public ForeignStruct {
+public:
+    using ForeignStruct::ForeignStruct;
+
+    /** A dt_elem_desc_t. */
+    static constexpr size_t kElementBytes = 32;
+
+    size_t bytes() const { return get<size_t>(8) * kElementBytes; }
+    const void *elements() const { return get<const void *>(16); }
 };
 
 /** The offsets of members of opal_convertor_t, in bytes, and flags. */
@@ -69,6 +83,7 @@ struct Opal {
     SetPosition set_position;  // null: the convertor has a pointer to it
     int32_t architecture;
     ConvertorLayout layout;
+    bool knows_descriptions;  // TypeDescription fits
 };
 
 /** Finds the functions in `library` and tests the layout. False, logged as debug, if a function is
@@ -85,7 +100,9 @@ public:
         : ForeignStruct(handle), layout_(layout) {}
 
     OpalDatatype datatype() const { return OpalDatatype(get<const void *>(layout_.datatype)); }
-    const void *description() const { return get<const void *>(layout_.description); }
+    TypeDescription description() const {
+        return TypeDescription(get<const void *>(layout_.description));
+    }
     size_t count() const { return get<size_t>(layout_.count); }
     size_t local_size() const { return get<size_t>(layout_.local_size); }
     char *base() const { return get<char *>(layout_.base); }

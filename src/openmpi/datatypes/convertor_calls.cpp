@@ -7,6 +7,7 @@
 #include "openmpi/binding/no_throw_calls.hpp"
 #include "openmpi/binding/opal_datatype.hpp"
 #include "openmpi/datatypes/host_mirror.hpp"
+#include "openmpi/datatypes/layout_cache.hpp"
 #include "openmpi/datatypes/suspended_walks.hpp"
 
 #include <algorithm>
@@ -17,8 +18,6 @@
 
 namespace gpushm::openmpi {
 namespace {
-
-enum class Way { pack, unpack };
 
 CopyPiece piece(Way way, char *packed, const Block &block) {
     return way == Way::pack ? CopyPiece{packed, block.address, block.length}
@@ -41,6 +40,17 @@ std::vector<CopyPiece> pieces_between(const OpalConvertor &convertor, size_t beg
     }
     suspend(convertor, std::move(walk));
     return pieces;
+}
+
+/** The same copies, without a walk where all data are meant and the layout is known. */
+std::vector<CopyPiece> pieces_of(const OpalConvertor &convertor, size_t begin, size_t length,
+                                 char *packed, Way way) {
+    if (begin == 0 && length == convertor.local_size()) {
+        if (const auto layout = LayoutCache::instance().find(convertor)) {
+            return placed(layout->pieces, convertor.base(), packed, way);
+        }
+    }
+    return pieces_between(convertor, begin, length, packed, way);
 }
 
 /** Where a piece that is packed ends: after a whole element, as in Open MPI, which can then begin
@@ -72,8 +82,8 @@ int32_t convert(OpalConvertor convertor, iovec *iov, uint32_t *count, size_t *by
         packed.iov_len = end - begin;
         convertor.advance(end);
         *bytes += packed.iov_len;
-        const auto pieces = pieces_between(convertor, begin, packed.iov_len,
-                                           static_cast<char *>(packed.iov_base), way);
+        const auto pieces =
+            pieces_of(convertor, begin, packed.iov_len, static_cast<char *>(packed.iov_base), way);
         if (!copy_or_report(pieces, way == Way::pack ? "packing" : "unpacking")) {
             *count = used;
             return -1;

@@ -2,26 +2,16 @@
 // Finds the MPI_Datatype of a generic datatype of UCP, and the places of its elements.
 #pragma once
 
-#include "core/copy/copy_pieces.hpp"
+#include "openmpi/datatypes/packed_layout.hpp"
 
 #include <ucp/api/ucp.h>
 
-#include <cstdint>
+#include <cstddef>
 #include <memory>
 #include <shared_mutex>
 #include <unordered_map>
-#include <vector>
 
 namespace gpushm::openmpi {
-
-/** How `count` elements are packed. Sources are offsets from the begin of the buffer, destinations
- * offsets from the begin of the packed bytes. */
-struct PackedLayout {
-    size_t count;
-    std::vector<CopyPiece> pieces;
-    ptrdiff_t first_byte;  // offset of the first byte of the elements
-    ptrdiff_t end;         // offset behind their last byte
-};
 
 /** The generic datatypes that Open MPI has created. Thread safe. */
 class GenericDatatypes {

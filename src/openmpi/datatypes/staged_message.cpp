@@ -9,6 +9,7 @@
 #include "core/memory/memory_query.hpp"
 #include "openmpi/binding/opal_datatype.hpp"
 #include "openmpi/binding/ucp_functions.hpp"
+#include "openmpi/datatypes/generic_datatypes.hpp"
 #include "openmpi/settings/other_transports.hpp"
 
 #include <algorithm>
@@ -185,23 +186,8 @@ bool StagedMessage::is_for_kernel() const {
 }
 
 bool StagedMessage::copy_elements(Way way, size_t length) const {
-    const auto in = [](const void *base, const void *offset) {
-        return reinterpret_cast<void *>(reinterpret_cast<uintptr_t>(base) +
-                                        reinterpret_cast<uintptr_t>(offset));
-    };
-    std::vector<CopyPiece> pieces =
-        length == bytes_ ? layout_->pieces : beginning(*layout_, length);
-    for (CopyPiece &piece : pieces) {
-        void *packed = in(block(), piece.destination);
-        void *elements = in(buffer_, piece.source);
-        const CopyRows rows = piece.rows;
-        piece = way == Way::pack
-                    ? CopyPiece{packed, elements, piece.length, rows}
-                    : CopyPiece{elements,
-                                packed,
-                                piece.length,
-                                {rows.count, rows.source_pitch, rows.destination_pitch}};
-    }
+    const std::vector<CopyPiece> pieces = placed(
+        length == bytes_ ? layout_->pieces : beginning(*layout_, length), buffer_, block(), way);
     return (is_for_kernel() ? copy_pieces_within(info_, pieces) : copy_pieces(pieces)) ==
            Status::ok;
 }

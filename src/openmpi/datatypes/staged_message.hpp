@@ -6,7 +6,7 @@
 #include "core/copy/row_views.hpp"
 #include "core/pinning/device_buffer_pool.hpp"
 #include "core/pinning/pinned_buffer_pool.hpp"
-#include "openmpi/datatypes/generic_datatypes.hpp"
+#include "openmpi/datatypes/packed_layout.hpp"
 
 #include <ucp/api/ucp.h>
 
@@ -64,8 +64,6 @@ public:
     static bool free_later(void *request);
 
 private:
-    enum class Way { pack, unpack };
-
     StagedMessage(void *buffer, size_t bytes, bool in_host_memory,
                   std::shared_ptr<const PackedLayout> layout, const MemoryInfo &info);
     bool has_block() const;

@@ -48,8 +48,8 @@ std::optional<Suspended> take(const OpalConvertor &convertor) {
 bool continues(const Suspended &suspended, const OpalConvertor &convertor, size_t begin) {
     return begin > 0 && suspended.walk->position() == begin &&
            suspended.datatype == convertor.datatype().handle() &&
-           suspended.description == convertor.description() && suspended.base == convertor.base() &&
-           suspended.count == convertor.count();
+           suspended.description == convertor.description().handle() &&
+           suspended.base == convertor.base() && suspended.count == convertor.count();
 }
 
 }  // namespace
@@ -76,8 +76,9 @@ void suspend(const OpalConvertor &convertor, BorrowedWalk walk) {
     if (walks.size() == kMaxSuspended) {
         walks.pop_front();
     }
-    walks.push_back({convertor.handle(), convertor.datatype().handle(), convertor.description(),
-                     convertor.base(), convertor.count(), std::move(walk)});
+    walks.push_back({convertor.handle(), convertor.datatype().handle(),
+                     convertor.description().handle(), convertor.base(), convertor.count(),
+                     std::move(walk)});
 }
 
 }  // namespace gpushm::openmpi
