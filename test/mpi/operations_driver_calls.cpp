@@ -186,6 +186,34 @@ void test_short_allgather(Trial &trial) {
     }
 }
 
+// The GPU reduces them. MPI does not say that characters are numbers, but Open MPI reduces them.
+void test_reduced_characters(Trial &trial) {
+    constexpr int kElements = 100'000;
+    const LayoutPtr type = make_byte();
+    unsigned long copies = 0;
+    unsigned long launches = 0;
+    for (const char *what : {"first", "second"}) {
+        Exchange exchange(trial, what);
+        const Items left = exchange.blank(Role::source, *type, kElements);
+        const Items right = exchange.destination(*type, kElements);
+        left.fill(0, Bytes(kElements, 100));
+        right.fill(0, Bytes(kElements, 20));
+        right.change(0, Bytes(kElements, 120));
+        exchange.run([&] {
+            const unsigned long copies_before = plain_copies_so_far();
+            const unsigned long launches_before = counter()("cuLaunchKernel");
+            exchange.require(
+                MPI_Reduce_local(left.address(), right.address(), kElements, MPI_CHAR, MPI_SUM),
+                "MPI_Reduce_local");
+            copies = plain_copies_so_far() - copies_before;
+            launches = counter()("cuLaunchKernel") - launches_before;
+        });
+    }
+    if (copies_elements_by_kernel(trial) && (copies != 0 || launches != 1)) {
+        trial.fail(text("%lu copies and %lu launches instead of one launch", copies, launches));
+    }
+}
+
 #if GPUSHM_TEST_MPI4
 
 using Copy = int (*)(void *destination, const void *source, size_t bytes);
@@ -316,6 +344,7 @@ void add_driver_calls(Registry &registry) {
         registry.add("many short messages, calls of the driver", test_many_short_messages);
         registry.add("short scatter, calls of the driver", test_short_scatter);
         registry.add("short Iallgather, calls of the driver", test_short_allgather);
+        registry.add("reduced characters, calls of the driver", test_reduced_characters);
 #if GPUSHM_TEST_MPI4
         registry.add("short Allgather_init behind copies", test_persistent_start);
         registry.add("many Allreduce_init, GPU memory", test_many_persistent);

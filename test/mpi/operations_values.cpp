@@ -331,6 +331,7 @@ void add_integer(std::vector<Reduction> &list, const char *name, MPI_Datatype ty
 }
 
 void add_integers(std::vector<Reduction> &list) {
+    add_integer<signed char>(list, "MPI_CHAR", MPI_CHAR);
     add_integer<signed char>(list, "MPI_SIGNED_CHAR", MPI_SIGNED_CHAR);
     add_integer<unsigned char>(list, "MPI_UNSIGNED_CHAR", MPI_UNSIGNED_CHAR);
     add_integer<short>(list, "MPI_SHORT", MPI_SHORT);
