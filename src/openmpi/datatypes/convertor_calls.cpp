@@ -3,6 +3,7 @@
 // collective operations make of a rank's own block use these functions.
 #include "openmpi/datatypes/convertor_calls.hpp"
 
+#include "core/memory/memory_query.hpp"
 #include "openmpi/binding/gpu_memory.hpp"
 #include "openmpi/binding/no_throw_calls.hpp"
 #include "openmpi/binding/opal_datatype.hpp"
@@ -42,15 +43,25 @@ std::vector<CopyPiece> pieces_between(const OpalConvertor &convertor, size_t beg
     return pieces;
 }
 
-/** The same copies, without a walk where all data are meant and the layout is known. */
-std::vector<CopyPiece> pieces_of(const OpalConvertor &convertor, size_t begin, size_t length,
-                                 char *packed, Way way) {
+/** Copies all elements of `convertor`. */
+bool copy_all(const OpalConvertor &convertor, const PackedLayout &layout, char *packed, Way way) {
+    char *const elements = convertor.base();
+    const std::vector<CopyPiece> pieces = placed(layout.pieces, elements, packed, way);
+    const MemoryInfo info = query_memory(elements + layout.first_byte);
+    // Of a piece that is alone, copy_pieces() decides in which way it is copied.
+    const bool by_kernel = pieces.size() > 1 && info.kind == MemoryKind::device &&
+                           kernels_reach(layout, info, elements, packed, convertor.local_size());
+    return (by_kernel ? copy_pieces_within(info, pieces) : copy_pieces(pieces)) == Status::ok;
+}
+
+/** Copies bytes [begin, begin + length) of the convertor's packed data from or to `packed`. */
+bool copy_part(const OpalConvertor &convertor, size_t begin, size_t length, char *packed, Way way) {
     if (begin == 0 && length == convertor.local_size()) {
         if (const auto layout = LayoutCache::instance().find(convertor)) {
-            return placed(layout->pieces, convertor.base(), packed, way);
+            return copy_all(convertor, *layout, packed, way);
         }
     }
-    return pieces_between(convertor, begin, length, packed, way);
+    return copy_pieces(pieces_between(convertor, begin, length, packed, way)) == Status::ok;
 }
 
 /** Where a piece that is packed ends: after a whole element, as in Open MPI, which can then begin
@@ -82,9 +93,9 @@ int32_t convert(OpalConvertor convertor, iovec *iov, uint32_t *count, size_t *by
         packed.iov_len = end - begin;
         convertor.advance(end);
         *bytes += packed.iov_len;
-        const auto pieces =
-            pieces_of(convertor, begin, packed.iov_len, static_cast<char *>(packed.iov_base), way);
-        if (!copy_or_report(pieces, way == Way::pack ? "packing" : "unpacking")) {
+        if (!copy_part(convertor, begin, packed.iov_len, static_cast<char *>(packed.iov_base),
+                       way)) {
+            report_lost(way == Way::pack ? "packing" : "unpacking");
             *count = used;
             return -1;
         }

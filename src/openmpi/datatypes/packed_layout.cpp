@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "openmpi/datatypes/packed_layout.hpp"
 
+#include "core/copy/engine_pool.hpp"
 #include "openmpi/datatypes/type_walk.hpp"
 
 #include <algorithm>
@@ -44,6 +45,14 @@ std::vector<CopyPiece> placed(std::vector<CopyPiece> offsets, const void *elemen
                                 {rows.count, rows.source_pitch, rows.destination_pitch}};
     }
     return offsets;
+}
+
+bool kernels_reach(const PackedLayout &layout, const MemoryInfo &info, const void *elements,
+                   const void *packed, size_t bytes) {
+    const auto *first = static_cast<const char *>(elements) + layout.first_byte;
+    const auto extent = static_cast<size_t>(layout.end - layout.first_byte);
+    BorrowedEngine engine;
+    return engine->is_in_reach(info, first, extent) && engine->is_in_reach(info, packed, bytes);
 }
 
 }  // namespace gpushm::openmpi

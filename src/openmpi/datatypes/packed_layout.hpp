@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/copy/copy_pieces.hpp"
+#include "core/memory/memory_info.hpp"
 
 #include <cstddef>
 #include <memory>
@@ -32,5 +33,10 @@ enum class Way { pack, unpack };
  * as in PackedLayout stand for. */
 std::vector<CopyPiece> placed(std::vector<CopyPiece> offsets, const void *elements,
                               const void *packed, Way way);
+
+/** Whether kernels of the GPU of `info` reach all elements, whose buffer is at `elements`, and
+ * `bytes` packed bytes. `info` is what the driver says of the first element. */
+bool kernels_reach(const PackedLayout &layout, const MemoryInfo &info, const void *elements,
+                   const void *packed, size_t bytes);
 
 }  // namespace gpushm::openmpi

@@ -3,7 +3,6 @@
 
 #include "core/base/log.hpp"
 #include "core/base/no_throw.hpp"
-#include "core/copy/engine_pool.hpp"
 #include "core/copy/row_packing.hpp"
 #include "core/memory/buffer_key.hpp"
 #include "core/memory/memory_query.hpp"
@@ -178,11 +177,7 @@ bool StagedMessage::is_for_kernel() const {
     if (is_in_host_memory() && layout_->pieces.size() == 1) {
         return false;
     }
-    const auto *first = static_cast<const char *>(buffer_) + layout_->first_byte;
-    const auto extent = static_cast<size_t>(layout_->end - layout_->first_byte);
-    BorrowedEngine engine;
-    return engine->is_in_reach(info_, first, extent) &&
-           (!is_in_host_memory() || engine->is_in_reach(info_, block(), bytes_));
+    return kernels_reach(*layout_, info_, buffer_, block(), bytes_);
 }
 
 bool StagedMessage::copy_elements(Way way, size_t length) const {
