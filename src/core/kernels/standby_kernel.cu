@@ -27,7 +27,12 @@
 // Bytes that are read ahead: the warps of the first block but warp 0 load them into shared memory,
 // behind the barrier that ends the copy, and so behind the lanes' acquire loads. By the barrier
 // before the next batch all warps see them.
+//
+// Each kernel is there twice, from one template: the kernels with `with_rows` serve commands of
+// rows (standby_rows.hpp), too. The others have no instruction for them.
+#include "core/kernels/standby_memory.hpp"
 #include "core/kernels/standby_protocol.hpp"
+#include "core/kernels/standby_rows.hpp"
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define GPUSHM_HAS_CLUSTERS
@@ -45,13 +50,13 @@ using gpushm::kStandbyLength;
 using gpushm::kStandbyMostAhead;
 using gpushm::kStandbyOwnGpu;
 using gpushm::kStandbyReadAhead;
+using gpushm::kStandbyRows;
 using gpushm::kStandbyThreads;
 using gpushm::kStandbyUnitPayload;
 using gpushm::kStandbyUnits;
 using gpushm::kStandbyWindow;
 using gpushm::StandbyControl;
 using gpushm::StandbyParameters;
-using gpushm::StandbyUnit;
 
 constexpr uint32_t kLanes = 32;
 constexpr uint32_t kAllLanes = ~0u;
@@ -100,42 +105,6 @@ struct Batch {
     uint32_t first_piece[kMaxCommands];
 };
 
-__device__ uint64_t nanoseconds() {
-    uint64_t now;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    return now;
-}
-
-/** One load of 16 bytes, which never returns an older value than an earlier load. */
-__device__ StandbyUnit load_unit(const StandbyUnit *unit) {
-    uint64_t low;
-    uint64_t high;
-    asm volatile("ld.acquire.sys.global.v2.u64 {%0, %1}, [%2];"
-                 : "=l"(low), "=l"(high)
-                 : "l"(unit)
-                 : "memory");
-    return {low, static_cast<uint32_t>(high), static_cast<uint32_t>(high >> 32)};
-}
-
-/** One store of 16 bytes. */
-__device__ void store_unit(StandbyUnit *unit, uint64_t word, uint32_t argument, uint32_t tag) {
-    asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(unit), "l"(word),
-                 "l"(static_cast<uint64_t>(tag) << 32 | argument)
-                 : "memory");
-}
-
-__device__ void store_relaxed(uint32_t *word, uint32_t value) {
-    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
-}
-
-__device__ void store_release(uint32_t *word, uint32_t value) {
-    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
-}
-
-__device__ void store_release(uint64_t *word, uint64_t value) {
-    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
-}
-
 /** Stores `done`, ordered behind copies to `reach`. */
 __device__ void publish(uint32_t *word, uint32_t value, Reach reach) {
     if (reach == Reach::own_gpu) {
@@ -144,19 +113,6 @@ __device__ void publish(uint32_t *word, uint32_t value, Reach reach) {
     } else {
         store_release(word, value);
     }
-}
-
-/** A load past this GPU's first-level cache, which may hold bytes that somebody else has
- * overwritten.
- */
-template <typename Word>
-__device__ Word load_fresh(uint64_t address) {
-    return __ldcv(reinterpret_cast<const Word *>(address));
-}
-
-template <typename Word>
-__device__ void store_through(uint64_t address, Word value) {
-    __stwt(reinterpret_cast<Word *>(address), value);
 }
 
 // ---------------------------------------------------------------- copies
@@ -459,7 +415,9 @@ __device__ void list_copies(const Seen &seen, uint32_t lane, Batch &batch) {
 }
 
 /** The lanes whose unit begins a command of the next batch. Those commands are there as a whole,
- * and have `*units` units together. `there`: the lanes whose unit has the expected number. */
+ * and have `*units` units together. `there`: the lanes whose unit has the expected number. A
+ * command of rows is none of them, nor is one behind it. */
+template <bool with_rows>
 __device__ uint32_t find_commands(Seen &seen, uint32_t there, uint32_t lane, uint32_t *units) {
     const uint32_t there_in_a_row = __ffs(~there) - 1;
     seen.units = gpushm::standby_units(seen.unit.argument);
@@ -468,6 +426,11 @@ __device__ uint32_t find_commands(Seen &seen, uint32_t there, uint32_t lane, uin
     const uint32_t ends =
         __ballot_sync(kAllLanes, seen.begins && (seen.unit.argument & kStandbyEndsBatch) != 0);
     seen.begins = seen.begins && (ends & ((1u << lane) - 1)) == 0;
+    if constexpr (with_rows) {
+        const uint32_t rows =
+            __ballot_sync(kAllLanes, seen.begins && (seen.unit.argument & kStandbyRows) != 0);
+        seen.begins = seen.begins && (rows & ((2u << lane) - 1)) == 0;
+    }
     const uint32_t begins = __ballot_sync(kAllLanes, seen.begins);
     const uint32_t last = kLanes - 1 - __clz(begins);
     *units = begins == 0 ? 0 : last + __shfl_sync(kAllLanes, seen.units, last);
@@ -541,11 +504,29 @@ struct Reading {
     __device__ bool is_plain() const { return !is_held && ahead.length == 0; }
 };
 
+/** Whether the first command is of rows, and is there as a whole. */
+__device__ bool is_of_rows(const Seen &seen, uint32_t there) {
+    constexpr uint32_t kUnits = (1u << kRowsUnits) - 1;
+    const uint32_t argument = __shfl_sync(kAllLanes, seen.unit.argument, 0);
+    return (argument & kStandbyRows) != 0 && (there & kUnits) == kUnits;
+}
+
 /** Finds out what there is to do, and serves inline payload. little: `*units` units are served once
- * the small copy in `copy` (length 0: none) is made. batch: copies for all warps are in `batch`.
- * `held` is that of Reading. */
+ * the small copy in `copy` (length 0: none) is made. batch: copies for all warps are in `batch`, or
+ * in `rows`, which has no row otherwise. `held` is that of Reading. */
+template <bool with_rows>
 __device__ Work find_work(Seen &seen, uint32_t there, uint32_t lane, uint32_t held, uint32_t *units,
-                          Copy &copy, Batch &batch) {
+                          Copy &copy, Batch &batch, Rows *rows) {
+    if constexpr (with_rows) {
+        if (is_of_rows(seen, there)) {
+            rows->set(seen.unit, lane);
+            *units = kRowsUnits;
+            return Work::batch;
+        }
+        if (lane == 0) {
+            rows->clear();
+        }
+    }
     const uint32_t argument = __shfl_sync(kAllLanes, seen.unit.argument, 0);
     const bool is_one = is_one_command(there, argument, units);
     if (is_one && (argument & kStandbyInline) != 0) {
@@ -571,7 +552,7 @@ __device__ Work find_work(Seen &seen, uint32_t there, uint32_t lane, uint32_t he
         }
         return Work::batch;
     }
-    const uint32_t begins = find_commands(seen, there, lane, units);
+    const uint32_t begins = find_commands<with_rows>(seen, there, lane, units);
     if (*units == 0) {
         return Work::none;
     }
@@ -583,10 +564,11 @@ __device__ Work find_work(Seen &seen, uint32_t there, uint32_t lane, uint32_t he
 }
 
 /** Warp 0: waits for commands, and serves those that are quicker served alone, inline payload and
- * one small copy. Returns with copies for all warps in `batch`, or with no unit when the kernel is
- * to leave. `next` is the first unit that is not served, `held` that of Reading. */
+ * one small copy. Returns with copies for all warps in `batch`, or in `rows`, or with no unit when
+ * the kernel is to leave. `next` is the first unit that is not served, `held` that of Reading. */
+template <bool with_rows>
 __device__ void fetch(const StandbyParameters &parameters, uint32_t &next, uint32_t held,
-                      uint32_t lane, Patience &patience, Batch &batch) {
+                      uint32_t lane, Patience &patience, Batch &batch, Rows *rows) {
     StandbyControl &control = *parameters.control;
     for (;;) {
         // One load for all lanes: a second one, of the beat alone, would double the time of a poll.
@@ -610,7 +592,7 @@ __device__ void fetch(const StandbyParameters &parameters, uint32_t &next, uint3
                 store_relaxed(&control.done, next);
             }
         } else if (there != 0) {
-            work = find_work(seen, there, lane, held, &units, copy, batch);
+            work = find_work<with_rows>(seen, there, lane, held, &units, copy, batch, rows);
         }
         if (work == Work::batch) {
             const Reach reach = reach_of(seen.unit, units);
@@ -701,10 +683,11 @@ struct Shape {
 #endif
 };
 
-/** The block that serves the commands. The others, if there are any, are in Shape::help(). */
-template <uint32_t kBlocks, uint32_t kThreads>
-__device__ __forceinline__ void serve(const StandbyParameters &parameters, Batch &batch,
-                                      Held &held) {
+/** The block that serves the commands. The others, if there are any, are in Shape::help(). `rows`:
+ * null unless with_rows. */
+template <bool with_rows, uint32_t kBlocks, uint32_t kThreads>
+__device__ __forceinline__ void serve(const StandbyParameters &parameters, Batch &batch, Held &held,
+                                      Rows *rows) {
     using Blocks = Shape<kBlocks, kThreads>;
     const uint32_t warp = threadIdx.x / kLanes;
     const uint32_t lane = threadIdx.x % kLanes;
@@ -719,11 +702,22 @@ __device__ __forceinline__ void serve(const StandbyParameters &parameters, Batch
     uint32_t reader = 0;
     for (;;) {
         if (warp == 0) {
-            fetch(parameters, next, reader, lane, patience, batch);
+            fetch<with_rows>(parameters, next, reader, lane, patience, batch, rows);
         }
         __syncthreads();
         if (batch.units == 0) {
             break;
+        }
+        if constexpr (with_rows) {
+            if (rows->count() != 0) {
+                copy_rows<kThreads>(*rows);
+                __syncthreads();
+                next += kRowsUnits;
+                if (threadIdx.x == 0) {
+                    publish(&control.done, next, batch.reach);
+                }
+                continue;
+            }
         }
         // Warp 0 writes the next batch while others read ahead. So only warp 0 uses this one behind
         // the barrier that ends the copy.
@@ -749,13 +743,35 @@ __device__ __forceinline__ void serve(const StandbyParameters &parameters, Batch
     }
 }
 
+#ifdef GPUSHM_HAS_CLUSTERS
+template <bool with_rows>
+__device__ __forceinline__ void serve_in_cluster(const StandbyParameters &parameters, Batch &batch,
+                                                 Held &held, Rows *rows) {
+    if (blockIdx.x == 0) {
+        serve<with_rows, kStandbyClusterBlocks, kStandbyClusterThreads>(parameters, batch, held,
+                                                                        rows);
+    } else {
+        Shape<kStandbyClusterBlocks, kStandbyClusterThreads>::help(batch, threadIdx.x / kLanes,
+                                                                   threadIdx.x % kLanes);
+    }
+}
+#endif
+
 }  // namespace
 
 extern "C" __global__ void __launch_bounds__(kStandbyThreads)
     gpushm_standby(StandbyParameters parameters) {
     __shared__ Batch batch;
     __shared__ Held held;
-    serve<1, kStandbyThreads>(parameters, batch, held);
+    serve<false, 1, kStandbyThreads>(parameters, batch, held, nullptr);
+}
+
+extern "C" __global__ void __launch_bounds__(kStandbyThreads)
+    gpushm_standby_rows(StandbyParameters parameters) {
+    __shared__ Batch batch;
+    __shared__ Held held;
+    __shared__ Rows rows;
+    serve<true, 1, kStandbyThreads>(parameters, batch, held, &rows);
 }
 
 #ifdef GPUSHM_HAS_CLUSTERS
@@ -765,11 +781,15 @@ extern "C" __global__ void __cluster_dims__(kStandbyClusterBlocks)
         gpushm_standby_cluster(StandbyParameters parameters) {
     __shared__ Batch batch;
     __shared__ Held held;
-    if (blockIdx.x == 0) {
-        serve<kStandbyClusterBlocks, kStandbyClusterThreads>(parameters, batch, held);
-    } else {
-        Shape<kStandbyClusterBlocks, kStandbyClusterThreads>::help(batch, threadIdx.x / kLanes,
-                                                                   threadIdx.x % kLanes);
-    }
+    serve_in_cluster<false>(parameters, batch, held, nullptr);
+}
+
+extern "C" __global__ void __cluster_dims__(kStandbyClusterBlocks)
+    __launch_bounds__(kStandbyClusterThreads, 2)
+        gpushm_standby_rows_cluster(StandbyParameters parameters) {
+    __shared__ Batch batch;
+    __shared__ Held held;
+    __shared__ Rows rows;
+    serve_in_cluster<true>(parameters, batch, held, &rows);
 }
 #endif

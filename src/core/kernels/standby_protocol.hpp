@@ -23,12 +23,17 @@
 //   answer   {number, length}       {source, 0}
 //   copy, and read ahead
 //            {destination, length}  {source, which}  {next source, next length}
+//   rows     {destination, length of a row}  {source, rows}  {destination pitch, source pitch}
 //
 // A kernel that reads ahead copies the bytes at the next source into memory of its own, behind the
 // copy and while the CPU learns that the copy has ended. `which` names such a command by the number
 // of its first unit: the copy has the source that this command has read ahead, and is no longer. A
 // kernel that still has the bytes takes them from its memory, any other kernel from the source. So
 // the source must not change between the two commands. 0 is no command's number.
+//
+// Rows lie at equal distances, the pitches, which are at least the length of a row and below 2^31.
+// All rows together have at most kStandbyMostRowBytes. Only the kernels for rows know the command.
+// They serve it by itself, not together with the commands around it. Nothing of it is read ahead.
 //
 // An answer goes to `answer`. The CPU takes it from there to its destination in host memory. Its
 // source and its length are multiples of 4.
@@ -50,21 +55,24 @@ namespace gpushm {
  * there yet". The CPU writes unit n only when `done` has passed n - kStandbyUnits. A CPU that dies
  * in the middle of a command leaves it incomplete, and the kernel does not serve it. */
 struct alignas(16) StandbyUnit {
-    uint64_t word;      // first: destination; second and third: source; inline: 8 bytes of payload
+    uint64_t word;      // first: destination; second and third: source; inline: 8 bytes of payload;
+                        // third of rows: destination pitch
     uint32_t argument;  // first: length in bytes, and flags; second: which; third: length; inline:
-                        // 4 more bytes
+                        // 4 more bytes; of rows: second: rows; third: source pitch
     uint32_t tag;
 };
 
 // Flags in the `argument` of the first unit. kStandbyOwnGpu: the destination is memory of the
 // kernel's own GPU. kStandbyReadAhead: of a copy only. kStandbyEndsBatch: the kernel begins later
-// commands only when `done` has passed this one.
+// commands only when `done` has passed this one. kStandbyRows: with neither kStandbyInline nor
+// kStandbyAnswer nor kStandbyReadAhead.
 constexpr uint32_t kStandbyInline = 1u << 31;
 constexpr uint32_t kStandbyAnswer = 1u << 30;
 constexpr uint32_t kStandbyOwnGpu = 1u << 29;
 constexpr uint32_t kStandbyReadAhead = 1u << 28;
 constexpr uint32_t kStandbyEndsBatch = 1u << 27;
-constexpr uint32_t kStandbyLength = kStandbyEndsBatch - 1;  // the rest
+constexpr uint32_t kStandbyRows = 1u << 26;
+constexpr uint32_t kStandbyLength = kStandbyRows - 1;  // the rest
 
 constexpr uint32_t kStandbyUnits = 512;
 /** The units that the kernel polls with one load; no command has more. */
@@ -81,6 +89,10 @@ constexpr uint32_t kStandbyMostAnswer = kStandbyAnswerUnits * kStandbyUnitPayloa
 /** The most bytes that are read ahead. Each block has so much shared memory. */
 constexpr uint32_t kStandbyMostAhead = 16u << 10;
 
+/** The most bytes of all rows of a command, and the largest pitch. */
+constexpr uint32_t kStandbyMostRowBytes = 16u << 10;
+constexpr uint32_t kStandbyMostPitch = (1u << 31) - 1;
+
 /** How many units a command takes; `argument` is that of its first unit. */
 #ifdef __CUDACC__
 __host__ __device__
@@ -88,7 +100,7 @@ __host__ __device__
     constexpr uint32_t
     standby_units(uint32_t argument) {
     return (argument & kStandbyInline) == 0
-               ? ((argument & kStandbyReadAhead) == 0 ? 2 : 3)
+               ? ((argument & (kStandbyReadAhead | kStandbyRows)) == 0 ? 2 : 3)
                : 1 + ((argument & kStandbyLength) + kStandbyUnitPayload - 1) / kStandbyUnitPayload;
 }
 
@@ -141,7 +153,11 @@ constexpr const char *kStandbyClusterName = "gpushm_standby_cluster";
 constexpr uint32_t kStandbyClusterBlocks = 8;
 constexpr uint32_t kStandbyClusterThreads = 256;  // of a block
 
-/** The parameters of both. */
+/** Names of the kernels that serve rows, too. They are launched as those without. */
+constexpr const char *kStandbyRowsKernelName = "gpushm_standby_rows";
+constexpr const char *kStandbyRowsClusterName = "gpushm_standby_rows_cluster";
+
+/** The parameters of all. */
 struct StandbyParameters {
     StandbyControl *control;  // as the GPU addresses it
     uint32_t launch;          // number of this launch, not 0
