@@ -41,6 +41,24 @@ bool reads_ahead(const StandbyUnit &first) {
     return (first.argument & gpushm::kStandbyReadAhead) != 0;
 }
 
+bool is_of_rows(const StandbyUnit &first) {
+    return (first.argument & gpushm::kStandbyRows) != 0;
+}
+
+// Whether the protocol permits a command of rows, which is there as a whole.
+bool is_valid_of_rows(const StandbyUnit *command) {
+    constexpr std::uint32_t kOthers =
+        gpushm::kStandbyInline | gpushm::kStandbyAnswer | gpushm::kStandbyReadAhead;
+    const std::uint32_t length = length_of(*command);
+    const std::uint32_t count = command[1].argument;
+    const auto is_pitch = [length](std::uint64_t pitch) {
+        return pitch >= length && pitch <= gpushm::kStandbyMostPitch;
+    };
+    return (command->argument & kOthers) == 0 && length != 0 && count != 0 &&
+           length <= gpushm::kStandbyMostRowBytes / count && is_pitch(command[2].word) &&
+           is_pitch(command[2].argument);
+}
+
 bool ends_batch(const StandbyUnit &first) {
     return (first.argument & gpushm::kStandbyEndsBatch) != 0;
 }
@@ -64,10 +82,12 @@ struct Window {
 
 class Standby {
 public:
-    Standby(const Context &context, StandbyControl &control, const StandbyParameters &parameters)
+    Standby(const Context &context, StandbyControl &control, const StandbyParameters &parameters,
+            bool with_rows)
         : context_(context),
           control_(control),
           parameters_(parameters),
+          with_rows_(with_rows),
           next_(parameters.first),
           random_(seed_ + parameters.launch) {}
 
@@ -81,6 +101,7 @@ private:
     bool leaves(const Window &window);
     CUresult serve(Lock &lock, Window *window);
     CUresult copy(Lock &lock, const StandbyUnit *command, bool alone) const;
+    CUresult copy_rows(Lock &lock, const StandbyUnit *command) const;
     CUresult read_ahead(Lock &lock, const StandbyUnit *command);
     CUresult answer(Lock &lock, const StandbyUnit *command);
     bool over(Clock::time_point since, std::uint32_t limit_ns, Clock::time_point now) const;
@@ -89,6 +110,7 @@ private:
     const Context &context_;
     StandbyControl &control_;
     const StandbyParameters parameters_;
+    const bool with_rows_;
     std::uint32_t next_;           // the first unit that is not served
     std::uint64_t held_from_ = 0;  // what was read ahead
     std::vector<char> held_{};
@@ -162,9 +184,15 @@ CUresult Standby::find_commands(Window *window) const {
         if ((first.tag & 1) == 0 || units > there - window->used) {
             break;
         }
+        if (is_of_rows(first) && (!with_rows_ || !is_valid_of_rows(&first))) {
+            return CUDA_ERROR_ILLEGAL_ADDRESS;
+        }
+        if (is_of_rows(first) && window->used != 0) {  // it is served by itself
+            break;
+        }
         window->commands.push_back(&first);
         window->used += units;
-        if (is_answer(first) || ends_batch(first)) {
+        if (is_answer(first) || is_of_rows(first) || ends_batch(first)) {
             break;
         }
     }
@@ -201,8 +229,9 @@ CUresult Standby::serve(Lock &lock, Window *window) {
     }
     for (const StandbyUnit *command : commands) {
         pause();
-        const CUresult result =
-            is_answer(*command) ? answer(lock, command) : copy(lock, command, command == only);
+        const CUresult result = is_answer(*command)    ? answer(lock, command)
+                                : is_of_rows(*command) ? copy_rows(lock, command)
+                                                       : copy(lock, command, command == only);
         if (result != CUDA_SUCCESS) {
             return result;
         }
@@ -266,6 +295,27 @@ CUresult Standby::copy(Lock &lock, const StandbyUnit *command, bool alone) const
     return result;
 }
 
+CUresult Standby::copy_rows(Lock &lock, const StandbyUnit *command) const {
+    const std::size_t length = length_of(*command);
+    const std::size_t count = command[1].argument;
+    const std::size_t to_pitch = command[2].word;
+    const std::size_t from_pitch = command[2].argument;
+    Span to;
+    Span from;
+    lock.lock();
+    CUresult result =
+        find_kernel_memory(command->word, (count - 1) * to_pitch + length, true, context_, &to);
+    if (result == CUDA_SUCCESS) {
+        result = find_kernel_memory(command[1].word, (count - 1) * from_pitch + length, false,
+                                    context_, &from);
+    }
+    for (std::size_t row = 0; result == CUDA_SUCCESS && row < count; ++row) {
+        std::memcpy(to.access() + row * to_pitch, from.access() + row * from_pitch, length);
+    }
+    lock.unlock();
+    return result;
+}
+
 // Its units come in any order.
 CUresult Standby::answer(Lock &lock, const StandbyUnit *command) {
     const std::uint32_t length = length_of(*command);
@@ -306,7 +356,9 @@ void Standby::pause() {
 
 }  // namespace
 
-CUresult run_standby(Lock &lock, Context &context, const void *parameter) {
+namespace {
+
+CUresult run(Lock &lock, Context &context, const void *parameter, bool with_rows) {
     StandbyParameters parameters;
     std::memcpy(&parameters, parameter, sizeof(parameters));
     const auto address = reinterpret_cast<std::uintptr_t>(parameters.control);
@@ -320,7 +372,17 @@ CUresult run_standby(Lock &lock, Context &context, const void *parameter) {
         return result;
     }
     auto &control = *reinterpret_cast<StandbyControl *>(block.access());
-    return Standby(context, control, parameters).run(lock);
+    return Standby(context, control, parameters, with_rows).run(lock);
+}
+
+}  // namespace
+
+CUresult run_standby(Lock &lock, Context &context, const void *parameter) {
+    return run(lock, context, parameter, false);
+}
+
+CUresult run_standby_rows(Lock &lock, Context &context, const void *parameter) {
+    return run(lock, context, parameter, true);
 }
 
 }  // namespace simcuda
