@@ -24,7 +24,16 @@ struct CancellationSlot {
     uint32_t cancelled = 0;
 };
 
-enum class Kernel { standby, standby_cluster, copy_rows, reduce, cancellable_copy };
+enum class Kernel {
+    standby,
+    standby_cluster,
+    standby_rows,
+    standby_rows_cluster,
+    copy_rows,
+    reduce,
+    cancellable_copy
+};
+constexpr size_t kKernelCount = 7;
 
 /** The code in one context. It is never unloaded, but ends with the context. Thread safe. */
 class KernelCode {
@@ -35,7 +44,8 @@ public:
      * doc/decisions/kernels-loading.md. */
     void load(CUcontext context);
 
-    /** Null: the code is not loaded, or lacks this kernel (standby_cluster). */
+    /** Null: the code is not loaded, or lacks this kernel (standby_cluster,
+     * standby_rows_cluster). */
     CUfunction function(Kernel kernel) const {
         return loaded_.load(std::memory_order_acquire) ? functions_[static_cast<size_t>(kernel)]
                                                        : nullptr;
@@ -51,7 +61,7 @@ private:
     std::atomic<bool> loaded_{false};
     mutable std::mutex cancellations_mutex_;
     mutable std::vector<CancellationSlot> free_cancellations_;
-    CUfunction functions_[5] = {};  // by Kernel; constant once loaded
+    CUfunction functions_[kKernelCount] = {};  // by Kernel; constant once loaded
 };
 
 /** The code in all contexts of the process. Thread safe. */

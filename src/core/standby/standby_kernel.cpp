@@ -81,8 +81,10 @@ void StandbyKernel::load() {
     CurrentContext current(driver, context_);
     const std::shared_ptr<const KernelCode> kernels =
         KernelCodes::instance().load(context_, context_id_);
-    block_function_ = kernels ? kernels->function(Kernel::standby) : nullptr;
-    cluster_function_ = kernels ? kernels->function(Kernel::standby_cluster) : nullptr;
+    const Kernel block = config_.rows ? Kernel::standby_rows : Kernel::standby;
+    const Kernel cluster = config_.rows ? Kernel::standby_rows_cluster : Kernel::standby_cluster;
+    block_function_ = kernels ? kernels->function(block) : nullptr;
+    cluster_function_ = kernels ? kernels->function(cluster) : nullptr;
     const bool loaded = current.result() == CUDA_SUCCESS && block_function_ != nullptr &&
                         queue_.make() && convert_limits(driver) && has_concurrent_access(device_) &&
                         driver->stream_create(&stream_, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS;
@@ -286,7 +288,7 @@ void StandbyKernel::give_up(const char *why, CUresult result) {
 // ---------------------------------------------------------------- commands
 
 bool StandbyKernel::give(const StandbyJob &copy, StandbyTicket *ticket) {
-    if (!pays() || !alive() || copy.length > kStandbyLength) {
+    if (!pays() || !alive() || !takes(copy.rows, copy.length)) {
         return false;
     }
     const std::lock_guard<std::mutex> lock(queue_.mutex());

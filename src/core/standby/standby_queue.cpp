@@ -59,17 +59,13 @@ void StandbyQueue::free() {
 }
 
 bool StandbyQueue::write(const StandbyJob &copy, StandbyTicket *ticket) {
-    const bool answers = can_be_answer(copy) && !has_waiting();
-    const bool in_units = copy.cpu_may_read && copy.length <= kStandbyMostInline && !answers;
-    const uint32_t argument = static_cast<uint32_t>(copy.length) | (in_units ? kStandbyInline : 0) |
-                              (answers ? kStandbyAnswer : 0) |
-                              (!in_units && !answers && reads_ahead(copy) ? kStandbyReadAhead : 0) |
+    const uint32_t argument = static_cast<uint32_t>(copy.length) | flags_of(copy) |
                               (copy.to_own_gpu ? kStandbyOwnGpu : 0);
     if (next_ + standby_units(argument) - load_acquire(control_->done) > kStandbyUnits) {
         return false;
     }
     *ticket = {};
-    if (answers) {
+    if ((argument & kStandbyAnswer) != 0) {
         ticket->answer = next_answer();
         ticket->answer_length = copy.length;
         ticket->answer_to = copy.destination;
@@ -85,10 +81,24 @@ void StandbyQueue::mark_all_served() {
     __atomic_store_n(&control_->done, next_, __ATOMIC_RELAXED);
 }
 
+/** Which kind of command it is. */
+uint32_t StandbyQueue::flags_of(const StandbyJob &copy) const {
+    if (copy.rows.count > 1) {
+        return kStandbyRows;
+    }
+    if (can_be_answer(copy) && !has_waiting()) {
+        return kStandbyAnswer;
+    }
+    if (copy.cpu_may_read && copy.length <= kStandbyMostInline) {
+        return kStandbyInline;
+    }
+    return reads_ahead(copy) ? kStandbyReadAhead : 0;
+}
+
 /** Counts the bytes that go through the host since the kernel was last told to tell of them. */
 bool StandbyQueue::ends_batch(const StandbyJob &copy) {
     if (copy.cpu_may_read || copy.cpu_may_write) {
-        batch_bytes_ += copy.length;
+        batch_bytes_ += copy.length * copy.rows.count;
     }
     const bool ends = batch_bytes_ >= kMaxBatchBytes;
     batch_bytes_ = ends ? 0 : batch_bytes_;
@@ -116,7 +126,12 @@ void StandbyQueue::write_command(const StandbyJob &copy, uint32_t argument, uint
     if ((argument & kStandbyInline) != 0) {
         write_payload(static_cast<const unsigned char *>(copy.source), copy.length);
     } else {
-        write_unit({reinterpret_cast<uint64_t>(copy.source), reader_of(copy), 0});
+        const auto rows = static_cast<uint32_t>(copy.rows.count);
+        write_unit({reinterpret_cast<uint64_t>(copy.source),
+                    (argument & kStandbyRows) != 0 ? rows : reader_of(copy), 0});
+    }
+    if ((argument & kStandbyRows) != 0) {
+        write_unit({copy.rows.destination_pitch, static_cast<uint32_t>(copy.rows.source_pitch), 0});
     }
     if ((argument & kStandbyReadAhead) != 0) {
         write_unit({reinterpret_cast<uint64_t>(copy.next.begin),

@@ -13,12 +13,29 @@
 
 namespace gpushm {
 
+/** Equal rows at equal distances. */
+struct StandbyRows {
+    size_t count = 1;
+    size_t destination_pitch = 0;  // bytes from one row to the next
+    size_t source_pitch = 0;
+};
+
+/** Whether one command can describe rows of `length` bytes. */
+inline bool fit_command(const StandbyRows &rows, size_t length) {
+    const auto is_pitch = [length](size_t pitch) {
+        return pitch >= length && pitch <= kStandbyMostPitch;
+    };
+    return rows.count == 1 ? length <= kStandbyLength
+                           : length <= kStandbyMostRowBytes / rows.count &&
+                                 is_pitch(rows.destination_pitch) && is_pitch(rows.source_pitch);
+}
+
 /** A copy for the kernel. Kernels of the context must reach `destination` and `source` as long as
  * the copy is under way, unless the CPU touches them: a wrong address destroys the context. */
 struct StandbyJob {
     void *destination;
     const void *source;
-    size_t length;  // > 0
+    size_t length;  // > 0; of a row
     /** The source is host memory that may be read now and changed afterwards. */
     bool cpu_may_read = false;
     /** The destination is host memory that StandbyKernel::state() may write. */
@@ -31,6 +48,8 @@ struct StandbyJob {
      * while the CPU learns that this copy has ended, so that the next copy does not wait for the
      * bus. It may read them until it has left (StandbyKernels::Absence). */
     MessagePayload next = {};
+    /** Of several rows, only to_own_gpu of the other members counts. */
+    StandbyRows rows = {};
 };
 
 /** Whether numbers of units or of launches, which wrap, are in this order. */
@@ -70,7 +89,7 @@ public:
 
     /** Held by whoever calls the functions of the next group. */
     std::mutex &mutex() { return mutex_; }
-    /** Writes a command. False: there is no room. `copy.length` is at most kStandbyLength. */
+    /** Writes a command. False: there is no room. The rows fit a command. */
     bool write(const StandbyJob &copy, StandbyTicket *ticket);
     /** The unit that is written next. */
     uint32_t next() const { return next_; }
@@ -87,6 +106,7 @@ public:
     bool has_come(StandbyTicket *ticket) const;
 
 private:
+    uint32_t flags_of(const StandbyJob &copy) const;
     bool ends_batch(const StandbyJob &copy);
     bool reads_ahead(const StandbyJob &copy) const;
     uint32_t reader_of(const StandbyJob &copy) const;

@@ -8,6 +8,7 @@
 
 #include <cuda.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -24,6 +25,9 @@ public:
 
     /** Takes effect for contexts that are prepared later. The first caller decides. */
     void configure(const StandbyConfig &config);
+
+    /** Whether the kernels of this process copy rows, where there are any. Costs a load. */
+    bool copy_rows() const { return copy_rows_.load(std::memory_order_relaxed); }
 
     /** Makes the kernel of a context ready (StandbyKernel::load); does nothing when there is one.
      */
@@ -78,6 +82,7 @@ private:
     std::mutex mutex_;
     StandbyConfig config_;
     bool configured_ = false;
+    std::atomic<bool> copy_rows_{false};  // as config_ has it
     // With those of contexts that have ended since the last prepare().
     ByContext<StandbyKernel> kernels_;
 };
