@@ -138,6 +138,11 @@ std::vector<abi::Option> options() {
          "calls end it at once. Where gpushm does not see such calls (a UCX built with CUDA), the\n"
          "time is at most 2 us.",
          OptionType::time, offsetof(InterfaceConfig, standby_beat)},
+        {"STANDBY_ROWS", "n",
+         "Tuning constant: let the standby kernel copy short messages of vector datatypes, too, up "
+         "to\n"
+         "16 KiB, without a call of the driver. n: the driver copies them.",
+         OptionType::boolean, offsetof(InterfaceConfig, standby_rows)},
     };
 }
 
@@ -160,7 +165,8 @@ StandbyConfig standby_config(const InterfaceConfig &config) {
     return {config.standby == kNo    ? Mode::off
             : config.standby == kYes ? Mode::whenever_possible
                                      : Mode::when_it_pays,
-            to_nanoseconds(config.standby_beat), to_nanoseconds(config.standby_life)};
+            to_nanoseconds(config.standby_beat), to_nanoseconds(config.standby_life),
+            config.standby_rows != 0};
 }
 
 openmpi::Limits openmpi_limits(const InterfaceConfig &config) {

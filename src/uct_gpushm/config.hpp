@@ -31,6 +31,7 @@ struct InterfaceConfig {
     int standby;
     double standby_life;
     double standby_beat;
+    int standby_rows;
 };
 
 /** The table that UCX parses and documents (ucx_info -cf). */

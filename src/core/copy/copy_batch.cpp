@@ -41,7 +41,8 @@ bool CopyBatch::has_lost_memory() const {
 
 bool CopyBatch::is_within_gpu() const {
     const BatchedCopy &copy = copies.front();
-    if (direction != CopyDirection::to_gpu || copy.other_side == OtherSide::elsewhere) {
+    if (direction != CopyDirection::to_gpu || copy.other_side == OtherSide::elsewhere ||
+        copy.rows.count > 1) {
         return false;
     }
     if (copy.other_side == OtherSide::same_gpu) {

@@ -65,8 +65,8 @@ struct CopyBatch {
     void drop_gone();
     /** Whether the memory of gpu_side was freed meanwhile. */
     bool has_lost_memory() const;
-    /** Whether a batch of one copy copies within a GPU and a context. Asks anew, for memory may
-     * have been freed since the copy was given. */
+    /** Whether a batch of one copy, of one row, copies within a GPU and a context. Asks anew, for
+     * memory may have been freed since the copy was given. */
     bool is_within_gpu() const;
 };
 

@@ -54,6 +54,10 @@ public:
      * copies up. */
     bool start_by_kernel(const std::vector<CopyJob> &jobs, std::vector<CopyTicket> *tickets);
 
+    /** Whether start() would give the copy to the standby kernel now, and that copies rows, too
+     * (StandbyConfig::rows). Costs two loads where it does not. */
+    bool is_left_to_standby(const CopyJob &job);
+
     /** Whether a kernel that run() launches with this `gpu_side` surely reaches [address, +length).
      */
     bool is_in_reach(const MemoryInfo &gpu_side, const void *address, size_t length);

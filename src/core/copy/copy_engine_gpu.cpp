@@ -22,7 +22,7 @@ namespace gpushm {
  * elsewhere come to them one by one. */
 bool CopyEngine::kernels_reach_both(const CopyJob &job, Means &means, bool managed_too) {
     const auto reach = [&](CopyOperand &operand, size_t pitch) {
-        const size_t extent = (job.rows.count - 1) * pitch + job.length;
+        const size_t extent = job.extent(pitch);
         if (operand.pinned_by_us) {
             return SegmentTable::instance().contains(static_cast<const char *>(operand.address()) +
                                                      extent - 1);
@@ -38,29 +38,62 @@ bool CopyEngine::kernels_reach_both(const CopyJob &job, Means &means, bool manag
            reach(means.operands.source, job.rows.source_pitch);
 }
 
+namespace {
+
+/** The bytes that count for the limit. */
+size_t bytes_of_transfer(const CopyJob &job) {
+    return std::max(job.bytes(), job.transfer_bytes);
+}
+
+StandbyRows rows_of(const CopyJob &job) {
+    return {job.rows.count, job.rows.destination_pitch, job.rows.source_pitch};
+}
+
+bool is_from_host(const CopyJob &job, const CopyOperand &source) {
+    return source.pinned_by_us || job.from_host;
+}
+
+}  // namespace
+
 /** Whether the kernel copies the transfer of `job` more quickly, if nothing else is under way, and
  * reaches both sides. The pieces of a transfer that is too long as a whole are not for it: a
  * program that sends only long messages never has the kernel. */
 bool CopyEngine::is_for_standby(const CopyJob &job, Means &means, bool from_host) const {
     const StandbyKernel *standby = means.context->standby.get();
-    return standby != nullptr && job.rows.count == 1 &&
-           std::max(job.length, job.transfer_bytes) <=
-               standby_limit(job, {standby->is_cluster(), from_host, true}) &&
+    return standby != nullptr && standby->takes(rows_of(job), job.length) &&
+           bytes_of_transfer(job) <= standby_limit(job, {standby->is_cluster(), from_host, true}) &&
            (job.in_reach || kernels_reach_both(job, means, true));
+}
+
+bool CopyEngine::is_left_to_standby(const CopyJob &job) {
+    if (!StandbyKernels::instance().copy_rows() || !StandbyKernels::wanted()) {
+        return false;
+    }
+    Scope scope(*this);
+    Means means(job);
+    if (!find_means(job, &means)) {
+        return false;
+    }
+    const bool from_host = is_from_host(job, means.operands.source);
+    if (!is_for_standby(job, means, from_host)) {
+        return false;
+    }
+    const StandbyKernel &standby = *means.context->standby;
+    return standby.alive() &&
+           bytes_of_transfer(job) <= standby_limit(job, {standby.is_cluster(), from_host, idle()});
 }
 
 /** False: the copy engine is to make the copy. */
 bool CopyEngine::give_to_standby(const CopyJob &job, Means &means, StandbyTicket *ticket) {
     const bool source_pinned = means.operands.source.pinned_by_us;
-    const bool from_host = source_pinned || job.from_host;
+    const bool from_host = is_from_host(job, means.operands.source);
     if (!is_for_standby(job, means, from_host)) {
         return false;
     }
     StandbyKernel &standby = *means.context->standby;
     const bool is_managed = job.gpu_side.kind == MemoryKind::managed;
     standby.note_copy(is_managed);
-    if (std::max(job.length, job.transfer_bytes) >
-        standby_limit(job, {standby.is_cluster(), from_host, idle()})) {
+    if (bytes_of_transfer(job) > standby_limit(job, {standby.is_cluster(), from_host, idle()})) {
         return false;
     }
     if (is_managed && !idle() && !standby.alive()) {
@@ -71,8 +104,10 @@ bool CopyEngine::give_to_standby(const CopyJob &job, Means &means, StandbyTicket
     StandbyJob copy = {job.destination, job.source, job.length};
     copy.cpu_may_read = source_pinned;
     copy.cpu_may_write = means.operands.destination.pinned_by_us;
-    copy.to_own_gpu = is_of_gpu(job.gpu_side, job.destination, job.length);
-    if (source_pinned && job.mailbox != nullptr) {
+    copy.to_own_gpu =
+        is_of_gpu(job.gpu_side, job.destination, job.extent(job.rows.destination_pitch));
+    copy.rows = rows_of(job);
+    if (source_pinned && job.mailbox != nullptr && job.rows.count == 1) {
         // The source is payload of a message: then all slots of its mailbox are in reach.
         const MessagePayload payload = job.mailbox->payload_at(job.source, job.length);
         copy.message = payload.message;
@@ -88,7 +123,7 @@ Status CopyEngine::note_or_await(const CopyJob &job, Means &means, const Standby
     const bool is_noted = as_possible([&] {
         const std::shared_ptr<CopyBatch> batch = new_batch(context.last_served);
         batch->copies.push_back(batched(job, means.operands));
-        batch->bytes = job.length;  // of one row: the kernel gets no others
+        batch->bytes = job.bytes();
         batch->standby = standby;
         batch->direction = job.direction;
         batch->gpu_side = covers(job.gpu_side, job.source, 1) ? job.source : job.destination;

@@ -9,6 +9,7 @@
 #include "core/kernels/kernel_code.hpp"
 #include "core/memory/memory_query.hpp"
 #include "core/pinning/pinned_buffer_pool.hpp"
+#include "core/standby/standby_registry.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -152,6 +153,18 @@ Status start_together(CopyEngine &engine, const CopyPiece &piece, const CopySide
     return Status::ok;
 }
 
+/** start_together(). Adds what has to be waited for to `tickets`. */
+Status start_part(CopyEngine &engine, const CopyPiece &part, const CopySides &sides,
+                  std::vector<CopyTicket> *tickets) {
+    tickets->emplace_back();  // before the copy begins
+    const Status status = start_together(engine, part, sides, &tickets->back());
+    if (status == Status::in_progress) {
+        return Status::ok;
+    }
+    tickets->pop_back();
+    return status;
+}
+
 /** Adds what has to be waited for to `tickets`. */
 Status start_piece(CopyEngine &engine, const CopyPiece &piece, const CopySides &sides,
                    std::vector<CopyTicket> *tickets) {
@@ -159,17 +172,13 @@ Status start_piece(CopyEngine &engine, const CopyPiece &piece, const CopySides &
     constexpr size_t kMinRows = 6;
     const size_t rows_together = piece.rows.count >= kMinRows ? piece.rows.count : 1;
     for (size_t row = 0; row < piece.rows.count; row += rows_together) {
-        tickets->emplace_back();  // before the copy begins
         const bool is_whole = rows_together == piece.rows.count;
         const CopyPiece part = is_whole ? piece : nth_row(piece, row);
         // Rows of managed memory may reside on different sides.
-        const Status status = start_together(
+        const Status status = start_part(
             engine, part, is_whole ? sides : copy_sides(part.destination, part.source, part.length),
-            &tickets->back());
-        if (status != Status::in_progress) {
-            tickets->pop_back();
-        }
-        if (status != Status::in_progress && status != Status::ok) {
+            tickets);
+        if (status != Status::ok) {
             return status;
         }
     }
@@ -216,14 +225,24 @@ private:
 // Half of what PinnedBufferPool has for their lists.
 constexpr size_t kMaxLaunches = PinnedBufferPool::kBlocks / 2;
 
+/** Whether the standby kernel makes all copies: few of them, for it makes them one by one. */
+bool are_left_to_standby(CopyEngine &engine, const std::vector<CopyJob> &jobs) {
+    constexpr size_t kMost = 2;
+    return !jobs.empty() && jobs.size() <= kMost &&
+           std::all_of(jobs.begin(), jobs.end(),
+                       [&](const CopyJob &job) { return engine.is_left_to_standby(job); });
+}
+
 /** Adds what has to be waited for to `tickets`. */
 Status start_group(CopyEngine &engine, const std::vector<CopyPiece> &pieces, size_t begin,
                    const KernelGroup &group, std::vector<CopyTicket> *tickets) {
-    if (!group.jobs().empty() && engine.start_by_kernel(group.jobs(), tickets)) {
+    const bool by_standby = are_left_to_standby(engine, group.jobs());
+    if (!by_standby && !group.jobs().empty() && engine.start_by_kernel(group.jobs(), tickets)) {
         return Status::ok;
     }
+    const auto start_one = by_standby ? start_part : start_piece;
     for (size_t i = 0; i < group.size(); ++i) {
-        const Status status = start_piece(engine, pieces[begin + i], group.sides(i), tickets);
+        const Status status = start_one(engine, pieces[begin + i], group.sides(i), tickets);
         if (status != Status::ok) {
             return status;
         }
@@ -341,9 +360,21 @@ bool copy_by_kernel(const MemoryInfo &gpu_side, const std::vector<CopyPiece> &pi
     return true;
 }
 
+bool are_left_to_standby(const std::vector<CopyPiece> &pieces) {
+    if (!StandbyKernels::instance().copy_rows() || pieces.empty()) {
+        return false;
+    }
+    BorrowedEngine engine;
+    const KernelGroup group(pieces, 0);
+    return group.size() == pieces.size() && are_left_to_standby(*engine, group.jobs());
+}
+
 }  // namespace
 
 Status copy_pieces_within(const MemoryInfo &gpu_side, const std::vector<CopyPiece> &pieces) {
+    if (are_left_to_standby(pieces)) {
+        return copy_pieces(pieces);
+    }
     const bool copied = has_kernel(gpu_side, Kernel::copy_rows) && copy_by_kernel(gpu_side, pieces);
     return copied ? Status::ok : copy_pieces(pieces);
 }

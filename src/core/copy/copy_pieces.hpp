@@ -28,7 +28,7 @@ Status copy_pieces(const std::vector<CopyPiece> &pieces);
 
 /** Like copy_pieces(), for pieces that kernels reach (kernels_reach()) and that are all memory of
  * the GPU of `gpu_side`. One launch copies RowCopyList::kMax pieces of any shape, if the context
- * has our kernels. */
+ * has our kernels and the standby kernel is not there for few short pieces. */
 Status copy_pieces_within(const MemoryInfo &gpu_side, const std::vector<CopyPiece> &pieces);
 
 }  // namespace gpushm

@@ -59,6 +59,11 @@ struct CopyJob {
     /** The mailbox whose message this thread is handling; the source may be its payload. Null:
      * none. */
     const MailboxReceiver *mailbox = nullptr;
+
+    /** Of all rows. */
+    size_t bytes() const { return length * rows.count; }
+    /** From the first byte of the first row to the last one of the last row. */
+    size_t extent(size_t pitch) const { return (rows.count - 1) * pitch + length; }
 };
 
 /** A launch of one of our kernels. */

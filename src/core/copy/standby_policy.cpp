@@ -2,7 +2,9 @@
 #include "core/copy/standby_policy.hpp"
 
 #include "core/copy/cost_table.hpp"
+#include "core/kernels/standby_protocol.hpp"
 
+#include <algorithm>
 #include <cstdint>
 
 namespace gpushm {
@@ -23,10 +25,13 @@ static_assert(kClusterCosts.alone.within_gpu <= kMaxStandbyBytes &&
                   kClusterCosts.alone.from_host <= kMaxStandbyElsewhere,
               "these are the largest");
 
-/** An address that is aligned less makes the kernel use narrower words. */
+/** An address or a distance that is aligned less makes the kernel use narrower words. */
 size_t limit_of_alignment(const CopyJob &job, size_t limit) {
-    const auto bits =
+    auto bits =
         reinterpret_cast<uintptr_t>(job.destination) | reinterpret_cast<uintptr_t>(job.source);
+    if (job.rows.count > 1) {
+        bits |= job.length | job.rows.destination_pitch | job.rows.source_pitch;
+    }
     return bits % 16 == 0  ? limit
            : bits % 8 == 0 ? limit / 2
            : bits % 4 == 0 ? limit / 4
@@ -46,7 +51,8 @@ size_t standby_limit(const CopyJob &job, const StandbyConditions &conditions) {
                          : job.direction == CopyDirection::from_gpu ? limits.to_host
                          : job.other_side == OtherSide::same_gpu    ? limits.within_gpu
                                                                     : limits.between_gpus;
-    return limit_of_alignment(job, limit);
+    const size_t aligned = limit_of_alignment(job, limit);
+    return job.rows.count > 1 ? std::min<size_t>(aligned, kStandbyMostRowBytes) : aligned;
 }
 
 }  // namespace gpushm

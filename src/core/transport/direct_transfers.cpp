@@ -308,7 +308,8 @@ bool DirectTransfers::start(Plan plan) {
     }
     Claim claim(is_push ? &copy : nullptr);
     std::vector<CopyTicket> tickets;
-    if (job.rows.count > 1 && engine.start_by_kernel({job}, &tickets)) {
+    if (job.rows.count > 1 && !engine.is_left_to_standby(job) &&
+        engine.start_by_kernel({job}, &tickets)) {
         copy.ticket = tickets.front();
     } else if (engine.start(job, &copy.ticket) == Status::gpu_error) {
         return false;
