@@ -354,10 +354,6 @@ void Standby::pause() {
     }
 }
 
-}  // namespace
-
-namespace {
-
 CUresult run(Lock &lock, Context &context, const void *parameter, bool with_rows) {
     StandbyParameters parameters;
     std::memcpy(&parameters, parameter, sizeof(parameters));

@@ -45,10 +45,6 @@ size_t bytes_of_transfer(const CopyJob &job) {
     return std::max(job.bytes(), job.transfer_bytes);
 }
 
-StandbyRows rows_of(const CopyJob &job) {
-    return {job.rows.count, job.rows.destination_pitch, job.rows.source_pitch};
-}
-
 bool is_from_host(const CopyJob &job, const CopyOperand &source) {
     return source.pinned_by_us || job.from_host;
 }
@@ -60,7 +56,7 @@ bool is_from_host(const CopyJob &job, const CopyOperand &source) {
  * program that sends only long messages never has the kernel. */
 bool CopyEngine::is_for_standby(const CopyJob &job, Means &means, bool from_host) const {
     const StandbyKernel *standby = means.context->standby.get();
-    return standby != nullptr && standby->takes(rows_of(job), job.length) &&
+    return standby != nullptr && standby->takes(job.rows, job.length) &&
            bytes_of_transfer(job) <= standby_limit(job, {standby->is_cluster(), from_host, true}) &&
            (job.in_reach || kernels_reach_both(job, means, true));
 }
@@ -106,7 +102,7 @@ bool CopyEngine::give_to_standby(const CopyJob &job, Means &means, StandbyTicket
     copy.cpu_may_write = means.operands.destination.pinned_by_us;
     copy.to_own_gpu =
         is_of_gpu(job.gpu_side, job.destination, job.extent(job.rows.destination_pitch));
-    copy.rows = rows_of(job);
+    copy.rows = job.rows;
     if (source_pinned && job.mailbox != nullptr && job.rows.count == 1) {
         // The source is payload of a message: then all slots of its mailbox are in reach.
         const MessagePayload payload = job.mailbox->payload_at(job.source, job.length);

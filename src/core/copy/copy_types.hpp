@@ -2,6 +2,7 @@
 // The description of a copy, and of how it ends.
 #pragma once
 
+#include "core/base/copy_rows.hpp"
 #include "core/kernels/kernel_code.hpp"
 #include "core/memory/memory_info.hpp"
 #include "core/memory/memory_query.hpp"
@@ -17,13 +18,6 @@ class MailboxReceiver;
 /** Which way a copy goes, seen from the GPU. The direction decides the stream, so that both
  * directions of the link are busy at once. A copy between two GPU buffers is to_gpu. */
 enum class CopyDirection { to_gpu, from_gpu };
-
-/** Equal pieces of memory at equal distances, which one call of the driver copies. */
-struct CopyRows {
-    size_t count = 1;
-    size_t destination_pitch = 0;  // bytes from one row to the next, at least those of a row
-    size_t source_pitch = 0;
-};
 
 /** Where the side of a copy lies that is not `gpu_side`, as far as the caller knows. */
 enum class OtherSide { unknown, same_gpu, elsewhere };

@@ -56,7 +56,7 @@ public:
     void load();
 
     /** Whether it copies such rows of `length` bytes. */
-    bool takes(const StandbyRows &rows, size_t length) const {
+    bool takes(const CopyRows &rows, size_t length) const {
         return (config_.rows || rows.count == 1) && fit_command(rows, length);
     }
 

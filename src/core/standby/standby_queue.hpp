@@ -2,6 +2,7 @@
 // The commands of a standby kernel: the CPU's side of standby_protocol.hpp.
 #pragma once
 
+#include "core/base/copy_rows.hpp"
 #include "core/base/message_payload.hpp"
 #include "core/cuda/cuda_driver.hpp"
 #include "core/kernels/standby_protocol.hpp"
@@ -13,15 +14,8 @@
 
 namespace gpushm {
 
-/** Equal rows at equal distances. */
-struct StandbyRows {
-    size_t count = 1;
-    size_t destination_pitch = 0;  // bytes from one row to the next
-    size_t source_pitch = 0;
-};
-
 /** Whether one command can describe rows of `length` bytes. */
-inline bool fit_command(const StandbyRows &rows, size_t length) {
+inline bool fit_command(const CopyRows &rows, size_t length) {
     const auto is_pitch = [length](size_t pitch) {
         return pitch >= length && pitch <= kStandbyMostPitch;
     };
@@ -49,7 +43,7 @@ struct StandbyJob {
      * bus. It may read them until it has left (StandbyKernels::Absence). */
     MessagePayload next = {};
     /** Of several rows, only to_own_gpu of the other members counts. */
-    StandbyRows rows = {};
+    CopyRows rows = {};
 };
 
 /** Whether numbers of units or of launches, which wrap, are in this order. */

@@ -3,9 +3,8 @@
 // driver, and nothing of this where rows are not for it.
 #include "core/copy/copy_batch.hpp"
 #include "core/copy/copy_pieces.hpp"
-#include "core/kernels/kernel_image.hpp"
 #include "core/standby/standby_registry.hpp"
-#include "test/gtest/core/gpu_support.hpp"
+#include "test/gtest/core/standby/standby_support.hpp"
 
 #include <chrono>
 #include <cstdlib>
@@ -23,17 +22,10 @@ using State = StandbyKernel::State;
 
 constexpr uint32_t kBeat = 200'000;
 constexpr uint32_t kLong = 1'000'000'000;
-constexpr std::chrono::seconds kPatience{20};
-
-uint64_t now_ns() {
-    return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch() /
-                                 std::chrono::nanoseconds(1));
-}
-
 /** Rows at `target` and `origin` of two buffers. */
 struct Shape {
     size_t length;
-    StandbyRows rows;
+    CopyRows rows;
     size_t target = 0;
     size_t origin = 0;
 
@@ -82,31 +74,10 @@ std::vector<Shape> shapes() {
     return all;
 }
 
-class StandbyRowsTest : public GpuTest {
+class StandbyRowsTest : public StandbyKernelTest {
 protected:
-    void SetUp() override {
-        if (!cuda_.has_kernels() || kernel_fatbin().data == nullptr) {
-            GTEST_SKIP() << "built without a CUDA compiler, or the driver has no kernels";
-        }
-    }
-
     void make(bool rows) {
-        kernel_ = std::make_shared<StandbyKernel>(
-            context_, cuda_.context_id(context_),
-            StandbyConfig{StandbyConfig::Mode::whenever_possible, kBeat, kLong, rows});
-        kernel_->load();
-    }
-
-    bool await_life() {
-        const auto end = std::chrono::steady_clock::now() + kPatience;
-        while (!kernel_->alive()) {
-            kernel_->note_copy();
-            kernel_->tend(StandbyKernel::Moment::idle, true, now_ns());
-            if (std::chrono::steady_clock::now() > end) {
-                return false;
-            }
-        }
-        return true;
+        StandbyKernelTest::make({StandbyConfig::Mode::whenever_possible, kBeat, kLong, rows});
     }
 
     /** Gives all jobs at once, until a kernel has served all of them. */
@@ -129,8 +100,6 @@ protected:
         }
         ASSERT_EQ(served, jobs.size());
     }
-
-    std::shared_ptr<StandbyKernel> kernel_;
 };
 
 TEST_F(StandbyRowsTest, CopiesTheRowsAndNothingBetweenThem) {
@@ -229,7 +198,7 @@ TEST_F(StandbyRowsTest, AreNeverReadAhead) {
 
 TEST_F(StandbyRowsTest, TakesOnlyWhatACommandDescribes) {
     make(true);
-    const auto takes = [this](size_t length, const StandbyRows &rows) {
+    const auto takes = [this](size_t length, const CopyRows &rows) {
         return kernel_->takes(rows, length);
     };
     EXPECT_TRUE(takes(8, {2048, 8, 8}));

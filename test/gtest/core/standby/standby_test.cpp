@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // StandbyKernel: it copies exactly what it is told, is there when messages are waited for and gone
 // otherwise, and what it did not do it says so.
-#include "test/gtest/core/gpu_support.hpp"
+#include "test/gtest/core/standby/standby_support.hpp"
 
 #include "core/copy/copy_any.hpp"
 #include "core/copy/copy_batch.hpp"
 #include "core/cuda/driver_watch.hpp"
-#include "core/kernels/kernel_image.hpp"
 #include "core/pinning/pinned_buffer_pool.hpp"
 #include "core/shm/segment.hpp"
 #include "core/standby/gpu_claims.hpp"
@@ -35,13 +34,6 @@ namespace {
 
 using namespace test;
 using State = StandbyKernel::State;
-
-constexpr std::chrono::seconds kPatience{20};
-
-uint64_t now_ns() {
-    return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch() /
-                                 std::chrono::nanoseconds(1));
-}
 
 /** A page whose first reader waits until it is let go on; one at a time. */
 class HeldPage {
@@ -87,39 +79,20 @@ State await_end(StandbyKernel &kernel, StandbyTicket &ticket) {
     return state;
 }
 
-class Standby : public GpuTest {
+class Standby : public StandbyKernelTest {
 protected:
     void SetUp() override {
-        if (!cuda_.has_kernels() || kernel_fatbin().data == nullptr) {
-            GTEST_SKIP() << "built without a CUDA compiler, or the driver has no kernels";
+        StandbyKernelTest::SetUp();
+        if (!IsSkipped()) {
+            make(kLongLife);
         }
-        make(kLongLife);
     }
 
     void make(uint32_t life_ns, StandbyConfig::Mode mode = StandbyConfig::Mode::whenever_possible,
               uint32_t beat_ns = kBeat) {
-        kernel_ = std::make_shared<StandbyKernel>(context_, cuda_.context_id(context_),
-                                                  StandbyConfig{mode, beat_ns, life_ns});
-        kernel_->load();
+        StandbyKernelTest::make({mode, beat_ns, life_ns});
     }
 
-    /** Does what a process does that waits for messages, until `condition`; false when it takes too
-     * long. */
-    template <typename Condition>
-    bool tend_until(Condition condition) {
-        const auto end = std::chrono::steady_clock::now() + kPatience;
-        while (!condition()) {
-            kernel_->note_copy();
-            kernel_->tend(StandbyKernel::Moment::idle, true, now_ns());
-            if (std::chrono::steady_clock::now() > end) {
-                return false;
-            }
-        }
-        return true;
-    }
-    bool await_life() {
-        return tend_until([this] { return kernel_->alive(); });
-    }
     /** Without a beat. */
     bool await_death() {
         const auto end = std::chrono::steady_clock::now() + kPatience;
@@ -157,7 +130,6 @@ protected:
 
     static constexpr uint32_t kBeat = 200'000;
     static constexpr uint32_t kLongLife = 1'000'000'000;
-    std::shared_ptr<StandbyKernel> kernel_;
 };
 
 TEST_F(Standby, CopiesExactlyTheBytesThatItIsTold) {
@@ -549,7 +521,7 @@ TEST_F(Standby, AnswersAreNeverTorn) {
         StandbyJob asked = {destination, source.data(), words * sizeof(uint64_t)};
         asked.cpu_may_write = true;
         kernel_->note_copy();
-        kernel_->tend(StandbyKernel::Moment::idle, true, now_ns());
+        kernel_->tend(StandbyKernel::Moment::idle, true, monotonic_nanoseconds());
         StandbyTicket ticket;
         if (kernel_->give(asked, &ticket) && wait(ticket) == State::served) {
             ++answers;
@@ -632,12 +604,12 @@ TEST_F(Standby, SaysOfEachCommandWhetherItServedIt) {
     source.fill(1);
     int served = 0;
     ASSERT_TRUE(await_life());
-    const uint64_t deadline = now_ns() + 20'000'000'000;
+    const uint64_t deadline = monotonic_nanoseconds() + 20'000'000'000;
     // On a busy machine a life may pass without a command.
-    for (int i = 0; i < 3000 || (served == 0 && now_ns() < deadline); ++i) {
+    for (int i = 0; i < 3000 || (served == 0 && monotonic_nanoseconds() < deadline); ++i) {
         const size_t offset = 64 * static_cast<size_t>(i % 60);
         kernel_->note_copy();
-        kernel_->tend(StandbyKernel::Moment::idle, true, now_ns());
+        kernel_->tend(StandbyKernel::Moment::idle, true, monotonic_nanoseconds());
         StandbyTicket ticket;
         memset(destination.data(), i, kBytes);
         if (kernel_->give({destination.data() + offset, source.data() + offset, 64}, &ticket)) {
@@ -662,7 +634,7 @@ TEST_F(Standby, ACommandThatMeetsItsEndIsNotServedByTheNextLaunch) {
     std::thread tender([&] {
         while (!stop) {
             kernel_->note_copy();
-            kernel_->tend(StandbyKernel::Moment::idle, true, now_ns());
+            kernel_->tend(StandbyKernel::Moment::idle, true, monotonic_nanoseconds());
         }
     });
     StandbyTicket ticket;
@@ -754,10 +726,10 @@ TEST_F(Standby, IsNotLaunchedForNothing) {
     reset_calls();
     for (int i = 0; i < 3; ++i) {
         kernel_->note_copy();
-        kernel_->tend(StandbyKernel::Moment::idle, true, now_ns());
+        kernel_->tend(StandbyKernel::Moment::idle, true, monotonic_nanoseconds());
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    kernel_->tend(StandbyKernel::Moment::idle, true, now_ns());
+    kernel_->tend(StandbyKernel::Moment::idle, true, monotonic_nanoseconds());
     EXPECT_EQ(calls("cuModuleLoadData") + calls("cuLaunchKernel"), 0u);
 }
 
@@ -797,7 +769,8 @@ protected:
             }
             DriverWatch::instance().launches += launches;
             kernel_->note_copy(is_costly);
-            const bool wanted = kernel_->tend(StandbyKernel::Moment::idle, true, now_ns());
+            const bool wanted =
+                kernel_->tend(StandbyKernel::Moment::idle, true, monotonic_nanoseconds());
             tend_for(std::chrono::microseconds(5));
             seen.wanting += wanted ? 1 : 0;
         }
@@ -809,21 +782,21 @@ protected:
         const auto end = std::chrono::steady_clock::now() + kPatience;
         while (!kernel_->is_there()) {
             ASSERT_LT(std::chrono::steady_clock::now(), end) << "has another process the GPU?";
-            kernel_->tend(StandbyKernel::Moment::idle, true, now_ns());
+            kernel_->tend(StandbyKernel::Moment::idle, true, monotonic_nanoseconds());
         }
     }
     /** The kernel of an earlier step has left. */
     void await_absence() {
         kernel_->dismiss();
         ASSERT_TRUE(await_death());
-        kernel_->tend(StandbyKernel::Moment::idle, true, now_ns());
+        kernel_->tend(StandbyKernel::Moment::idle, true, monotonic_nanoseconds());
     }
 
 private:
     void tend_for(std::chrono::microseconds time) {
         const auto end = std::chrono::steady_clock::now() + time;
         while (std::chrono::steady_clock::now() < end) {
-            kernel_->tend(StandbyKernel::Moment::idle, true, now_ns());
+            kernel_->tend(StandbyKernel::Moment::idle, true, monotonic_nanoseconds());
         }
     }
 
@@ -848,11 +821,12 @@ TEST_F(StandbySteps, HaveNoKernelWhereEachIsLong) {
     make(kLongLife, StandbyConfig::Mode::when_it_pays);
     unsigned wanting = 0;
     for (unsigned i = 0; i < kSteps; ++i) {
-        const uint64_t end = now_ns() + 2 * kBeat;
-        while (now_ns() < end) {
+        const uint64_t end = monotonic_nanoseconds() + 2 * kBeat;
+        while (monotonic_nanoseconds() < end) {
         }
         kernel_->note_copy();
-        wanting += kernel_->tend(StandbyKernel::Moment::busy, false, now_ns()) ? 1 : 0;
+        wanting +=
+            kernel_->tend(StandbyKernel::Moment::busy, false, monotonic_nanoseconds()) ? 1 : 0;
     }
     EXPECT_LE(wanting, 2u);
 }
@@ -863,11 +837,11 @@ TEST_F(StandbySteps, HaveNoKernelWhereTheProgramLaunchesMoreKernelsThanItHasMess
     make(kLongLife, StandbyConfig::Mode::when_it_pays, kLongLife);
     run(false, false, 2);
     // The last one may not have started yet.
-    const uint64_t end = now_ns() + 20'000'000'000;
+    const uint64_t end = monotonic_nanoseconds() + 20'000'000'000;
     do {
-        ASSERT_LT(now_ns(), end);
+        ASSERT_LT(monotonic_nanoseconds(), end);
         kernel_->dismiss();
-    } while (kernel_->tend(StandbyKernel::Moment::idle, true, now_ns()));
+    } while (kernel_->tend(StandbyKernel::Moment::idle, true, monotonic_nanoseconds()));
     const Seen seen = run(false, false, 2);
     EXPECT_EQ(seen.wanting, 0u);
     EXPECT_EQ(seen.launches, 0u);
@@ -902,7 +876,7 @@ TEST_F(StandbySteps, HaveFewKernelsWhereCostlyCopiesComeWithoutThem) {
         StandbyDemand::instance().begin_absence();
         StandbyDemand::instance().end_absence();
         kernel_->note_copy(true);
-        if (kernel_->tend(StandbyKernel::Moment::costly, true, now_ns())) {
+        if (kernel_->tend(StandbyKernel::Moment::costly, true, monotonic_nanoseconds())) {
             ASSERT_NO_FATAL_FAILURE(await_presence());
             await_absence();
         }
@@ -926,7 +900,7 @@ TEST_F(StandbySteps, HaveFewKernelsWhereWaitsAreNotSeen) {
     unsigned steps_with_kernel = 0;
     for (unsigned i = 0; i < kSteps; ++i) {
         kernel_->note_copy();
-        if (kernel_->tend(StandbyKernel::Moment::idle, true, now_ns())) {
+        if (kernel_->tend(StandbyKernel::Moment::idle, true, monotonic_nanoseconds())) {
             ++steps_with_kernel;
             ASSERT_NO_FATAL_FAILURE(await_presence());
             await_absence();
@@ -943,9 +917,10 @@ TEST_F(Standby, WithoutAKernelEveryCommandIsRefused) {
         reset_calls();
         set_simulation("SIMCUDA_FAIL", failing);
         make(kLongLife);
-        for (const uint64_t end = now_ns() + 20'000'000; now_ns() < end;) {
+        for (const uint64_t end = monotonic_nanoseconds() + 20'000'000;
+             monotonic_nanoseconds() < end;) {
             kernel_->note_copy();
-            kernel_->tend(StandbyKernel::Moment::idle, true, now_ns());
+            kernel_->tend(StandbyKernel::Moment::idle, true, monotonic_nanoseconds());
             StandbyTicket ticket;
             ASSERT_FALSE(kernel_->give({this, this, 8}, &ticket)) << failing;
         }
@@ -1197,8 +1172,9 @@ public:
             job.other_side = OtherSide::same_gpu;
             was_given &= engine.start(job, &ticket[i]) == Status::in_progress &&
                          ticket[i].batch->standby.end != 0;
-            const uint64_t seen = now_ns() + 1'000'000;  // the kernel looks every few microseconds
-            while (i == 0 && now_ns() < seen) {
+            const uint64_t seen =
+                monotonic_nanoseconds() + 1'000'000;  // the kernel looks every few microseconds
+            while (i == 0 && monotonic_nanoseconds() < seen) {
                 engine.progress();  // which keeps it alive
             }
         }

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A standby kernel of a test, and a process that waits for messages beside it.
+#pragma once
+
+#include "core/base/monotonic_clock.hpp"
+#include "core/kernels/kernel_image.hpp"
+#include "core/standby/standby_kernel.hpp"
+#include "test/gtest/core/gpu_support.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+
+namespace gpushm::test {
+
+constexpr std::chrono::seconds kPatience{20};
+
+class StandbyKernelTest : public GpuTest {
+protected:
+    void SetUp() override {
+        if (!cuda_.has_kernels() || kernel_fatbin().data == nullptr) {
+            GTEST_SKIP() << "built without a CUDA compiler, or the driver has no kernels";
+        }
+    }
+
+    void make(const StandbyConfig &config) {
+        kernel_ = std::make_shared<StandbyKernel>(context_, cuda_.context_id(context_), config);
+        kernel_->load();
+    }
+
+    /** Does what a process does that waits for messages, until `condition`; false when it takes too
+     * long. */
+    template <typename Condition>
+    bool tend_until(Condition condition) {
+        const auto end = std::chrono::steady_clock::now() + kPatience;
+        while (!condition()) {
+            kernel_->note_copy();
+            kernel_->tend(StandbyKernel::Moment::idle, true, monotonic_nanoseconds());
+            if (std::chrono::steady_clock::now() > end) {
+                return false;
+            }
+        }
+        return true;
+    }
+    bool await_life() {
+        return tend_until([this] { return kernel_->alive(); });
+    }
+
+    std::shared_ptr<StandbyKernel> kernel_;
+};
+
+}  // namespace gpushm::test
