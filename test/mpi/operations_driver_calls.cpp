@@ -53,6 +53,19 @@ LayoutPtr make_scattered() {
     return derive("scattered", type, pieces);
 }
 
+// A column of a matrix: 256 pairs of ints.
+LayoutPtr make_column() {
+    constexpr int kRows = 256;
+    constexpr int kPitch = 16;  // ints from one row to the next
+    std::vector<Piece> pieces;
+    for (int row = 0; row < kRows; ++row) {
+        pieces.push_back({make_int(), row * kPitch * static_cast<ptrdiff_t>(sizeof(int)), 2});
+    }
+    MPI_Datatype type = MPI_DATATYPE_NULL;
+    MPI_Type_vector(kRows, 2, kPitch, MPI_INT, &type);
+    return derive("column", type, pieces);
+}
+
 // Whether the GPU copies the elements of derived datatypes, by kernels, and the limits are
 // gpushm's.
 bool copies_elements_by_kernel(const Trial &trial) {
@@ -61,27 +74,41 @@ bool copies_elements_by_kernel(const Trial &trial) {
            counter()("cuModuleLoadData") != 0 && getenv("UCX_GPUSHM_OPENMPI_STAGING") == nullptr;
 }
 
-// Each side of a short message copies its elements by one launch, once memory is page-locked. A
-// build without kernels has no such launch, and a user's limit may be below the message.
-void test_short_message(Trial &trial) {
-    const LayoutPtr scattered = make_scattered();
+// The copies of this process for a message each way, once memory is page-locked and mapped.
+unsigned long copies_of_message(Trial &trial, const Layout &layout) {
     unsigned long copies = 0;
     for (const char *what : {"first", "second"}) {
         Exchange exchange(trial, what);
-        const Items from = exchange.source(*scattered, 1);
-        const Items to = exchange.destination(*scattered, 1);
-        to.expect(0, exchange.sent(trial.left(), *scattered, 1));
+        const Items from = exchange.source(layout, 1);
+        const Items to = exchange.destination(layout, 1);
+        to.expect(0, exchange.sent(trial.left(), layout, 1));
         exchange.run([&] {
             const unsigned long before = copies_so_far();
-            exchange.require(MPI_Sendrecv(from.address(), 1, scattered->type(), trial.right(), 3,
-                                          to.address(), 1, scattered->type(), trial.left(), 3,
-                                          trial.group().comm, MPI_STATUS_IGNORE),
-                             "MPI_Sendrecv");
+            exchange.require(
+                MPI_Sendrecv(from.address(), 1, layout.type(), trial.right(), 3, to.address(), 1,
+                             layout.type(), trial.left(), 3, trial.group().comm, MPI_STATUS_IGNORE),
+                "MPI_Sendrecv");
             copies = copies_so_far() - before;
         });
     }
+    return copies;
+}
+
+// Each side of a short message copies its elements by one launch. A build without kernels has no
+// such launch, and a user's limit may be below the message.
+void test_short_message(Trial &trial) {
+    const unsigned long copies = copies_of_message(trial, *make_scattered());
     if (copies_elements_by_kernel(trial) && copies != 2) {
         trial.fail(text("%lu copies instead of 2", copies));
+    }
+}
+
+// Equal rows are copied by one call on each side, or by one between both GPUs. The elements are not
+// packed in GPU memory besides.
+void test_short_column(Trial &trial) {
+    const unsigned long copies = copies_of_message(trial, *make_column());
+    if (copies_elements_by_kernel(trial) && copies > 2) {
+        trial.fail(text("%lu copies, more than 2", copies));
     }
 }
 
@@ -341,6 +368,7 @@ void test_many_persistent(Trial &trial) {
 void add_driver_calls(Registry &registry) {
     if (counter() != nullptr) {
         registry.add("short scattered elements, calls of the driver", test_short_message);
+        registry.add("short column, calls of the driver", test_short_column);
         registry.add("many short messages, calls of the driver", test_many_short_messages);
         registry.add("short scatter, calls of the driver", test_short_scatter);
         registry.add("short Iallgather, calls of the driver", test_short_allgather);

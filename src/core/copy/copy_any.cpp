@@ -10,6 +10,7 @@
 #include "core/shm/message_in_hand.hpp"
 
 #include <cstring>
+#include <optional>
 
 namespace gpushm {
 
@@ -36,12 +37,25 @@ Status start_any(CopyEngine &engine, void *destination, const void *source, size
 
 namespace {
 
-/** With an engine of the pool. */
+/** With an engine of the pool. A short message for a block that stands for rows (RowViews) goes
+ * into the rows; CopyEngine does the same for those that are read. */
 Status copy_directly(void *destination, const void *source, size_t length, const CopySides &sides) {
+    CopyJob job = job_between(destination, source, length, sides);
+    const std::optional<StridedRows> rows =
+        length <= PinnedBufferPool::kSmallBlockBytes
+            ? RowViews::instance().destination(destination, length)
+            : std::nullopt;
+    if (rows) {
+        job.destination = reinterpret_cast<void *>(rows->address);
+        job.length = rows->length;
+        job.rows = {rows->count, rows->pitch, rows->length};
+    }
     BorrowedEngine engine;
-    const Status status = engine->copy(job_between(destination, source, length, sides));
+    const Status status = engine->copy(job);
     if (status != Status::ok) {
         engine.discard();
+    } else if (rows) {
+        RowViews::instance().set_filled(destination);
     }
     return status;
 }

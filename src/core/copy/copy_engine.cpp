@@ -8,9 +8,11 @@
 #include "core/copy/row_views.hpp"
 #include "core/copy/stream_calls.hpp"
 #include "core/cuda/driver_watch.hpp"
+#include "core/pinning/pinned_buffer_pool.hpp"
 #include "core/pinning/segment_table.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace gpushm {
@@ -28,6 +30,25 @@ constexpr size_t kBatchesInFlight = 2;
 bool complete_source(const CopyJob &job) {
     return RowViews::instance().pack(job.source,
                                      (job.rows.count - 1) * job.rows.source_pitch + job.length);
+}
+
+/** The job that reads the rows instead of a whole block that is not filled. Empty: there is no such
+ * block, or it is too long: copies of rows to pageable host memory are slow, and copy_any() takes
+ * another way for short ones only. */
+std::optional<CopyJob> reading_rows(const CopyJob &job) {
+    const std::optional<StridedRows> rows =
+        job.rows.count == 1 && job.length <= PinnedBufferPool::kSmallBlockBytes
+            ? RowViews::instance().source(job.source, job.length)
+            : std::nullopt;
+    if (!rows) {
+        return std::nullopt;
+    }
+    CopyJob by_rows = job;
+    by_rows.source = reinterpret_cast<const void *>(rows->address);
+    by_rows.length = rows->length;
+    by_rows.rows = {rows->count, rows->length, rows->pitch};
+    by_rows.in_reach = false;
+    return by_rows;
 }
 
 }  // namespace
@@ -146,6 +167,9 @@ Status CopyEngine::start(const CopyJob &job, CopyTicket *ticket) {
     if (job.length == 0) {
         return Status::ok;
     }
+    if (const std::optional<CopyJob> by_rows = reading_rows(job)) {
+        return start(*by_rows, ticket);
+    }
     if (!complete_source(job)) {
         return Status::gpu_error;
     }
@@ -199,6 +223,9 @@ void CopyEngine::collect(const CopyJob &job, Means &means, CopyStream &stream, C
 Status CopyEngine::copy(const CopyJob &job) {
     if (job.length == 0) {
         return Status::ok;
+    }
+    if (const std::optional<CopyJob> by_rows = reading_rows(job)) {
+        return copy(*by_rows);
     }
     if (!complete_source(job)) {
         return Status::gpu_error;

@@ -48,15 +48,26 @@ void RowViews::remove(const void *block) {
     count_.store(views_.size(), std::memory_order_release);
 }
 
-std::optional<StridedRows> RowViews::destination(const void *address, size_t length) const {
+/** The view of the block of `length` bytes at `block`; null: there is none. */
+std::shared_ptr<RowViews::View> RowViews::find_whole(const void *block, size_t length) const {
     if (!any()) {
-        return std::nullopt;
+        return nullptr;
     }
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = views_.find(address);
-    const bool is_it = found != views_.end() && found->second->pack_rows == nullptr &&
-                       found->second->rows.bytes() == length;
-    return is_it ? std::optional(found->second->rows) : std::nullopt;
+    const auto found = views_.find(block);
+    return found != views_.end() && found->second->rows.bytes() == length ? found->second : nullptr;
+}
+
+std::optional<StridedRows> RowViews::destination(const void *address, size_t length) const {
+    const std::shared_ptr<View> view = find_whole(address, length);
+    return view != nullptr && view->pack_rows == nullptr ? std::optional(view->rows) : std::nullopt;
+}
+
+std::optional<StridedRows> RowViews::source(const void *address, size_t length) const {
+    const std::shared_ptr<View> view = find_whole(address, length);
+    return view != nullptr && view->pack_rows != nullptr && !view->packed
+               ? std::optional(view->rows)
+               : std::nullopt;
 }
 
 void RowViews::set_filled(const void *block) {

@@ -52,6 +52,10 @@ public:
     /** The rows into which bytes for a block of `length` bytes at `address` may be written. */
     std::optional<StridedRows> destination(const void *address, size_t length) const;
 
+    /** The rows that a block of `length` bytes at `address` stands for; empty where it does not, or
+     * is filled. */
+    std::optional<StridedRows> source(const void *address, size_t length) const;
+
     /** The only source in [address, +length), at `*block`. If there are several, which one key
      * cannot name, they are packed. */
     std::optional<StridedRows> name_source(const void *address, size_t length, const void **block);
@@ -78,6 +82,7 @@ private:
 
     bool any() const { return count_.load(std::memory_order_acquire) != 0; }
     void add(const void *block, const StridedRows &rows, PackRows pack);
+    std::shared_ptr<View> find_whole(const void *block, size_t length) const;
     std::vector<std::shared_ptr<View>> unpacked(const void *address, size_t length) const;
     bool pack_overlapping(const void *address, size_t length);
     static bool pack(View &view);

@@ -105,19 +105,29 @@ void on_sent(void *request, ucs_status_t status, void *message) {
     static_cast<StagedMessage *>(message)->end(request, status, nullptr);
 }
 
-/** 1 where a derived datatype may fail on its way to another host: then all are packed. */
-size_t limit_of_sends() {
+/** Of messages whose block may be in device memory from `shortest` bytes on. */
+StagedMessage::Limits staging_limits(size_t shortest) {
     const size_t staging = limits().staging;
-    return staging != kUnlimited && first_protocols_between_hosts() ? 1 : staging;
+    return {staging, staging != kUnlimited ? shortest : kUnlimited};
 }
 
-/** Null: the message is sent as it is. */
-std::unique_ptr<StagedMessage> pack(const void *buffer, size_t count, ucp_datatype_t datatype) {
+/** All are packed where a derived datatype may fail on its way to another host. */
+StagedMessage::Limits limits_of_sends(size_t shortest) {
+    const StagedMessage::Limits sizes = staging_limits(shortest);
+    return sizes.device != kUnlimited && first_protocols_between_hosts()
+               ? StagedMessage::Limits{1, 1}
+               : sizes;
+}
+
+/** `must_return_below`: shorter messages are to complete before they are received. Null: the
+ * message is sent as it is. */
+std::unique_ptr<StagedMessage> pack(const void *buffer, size_t count, ucp_datatype_t datatype,
+                                    size_t must_return_below) {
     if (is_contiguous(datatype)) {
         return nullptr;
     }
-    std::unique_ptr<StagedMessage> message =
-        StagedMessage::create(const_cast<void *>(buffer), count, datatype, limit_of_sends());
+    std::unique_ptr<StagedMessage> message = StagedMessage::create(
+        const_cast<void *>(buffer), count, datatype, limits_of_sends(must_return_below));
     return message != nullptr && message->pack() ? std::move(message) : nullptr;
 }
 
@@ -144,6 +154,18 @@ Completion completion_of_send(const ucp_request_param_t *parameters) {
     };
 }
 
+/** By the sign of MPI's tag: PML_UCX_MAKE_SEND_TAG (pml_ucx_request.h). */
+bool is_of_collective(ucp_tag_t tag) {
+    return (tag & ucp_tag_t{1} << 63) != 0;
+}
+
+/** The size from which MPI_Send may wait for the receive; 0 for sends that always may. */
+size_t must_return_below(ucp_tag_t tag, const ucp_request_param_t *parameters) {
+    const bool is_mpi_send =
+        (parameters->op_attr_mask & UCP_OP_ATTR_FLAG_FAST_CMPL) != 0 && !is_of_collective(tag);
+    return is_mpi_send ? limits().buffered : 0;
+}
+
 /** How gpushm sends a contiguous message from device memory if Open MPI asks UCP to complete it
  * fast (UCP_OP_ATTR_FLAG_FAST_CMPL), as it does in MPI_Send and in collective operations
  * (mca_pml_ucx_send_nbr). UCP would copy messages up to about 30 KB before it sends them:
@@ -161,16 +183,14 @@ FastSend choose_fast_send(const void *buffer, size_t count, ucp_tag_t tag,
                           const ucp_request_param_t *parameters) {
     constexpr uint32_t kUnderstood =
         UCP_OP_ATTR_FIELD_REQUEST | UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FLAG_FAST_CMPL;
-    // The sign of MPI's tag: PML_UCX_MAKE_SEND_TAG (pml_ucx_request.h).
-    constexpr ucp_tag_t kNegative = ucp_tag_t{1} << 63;
     const ucp_datatype_t datatype = datatype_of(parameters);
     if ((parameters->op_attr_mask & UCP_OP_ATTR_FLAG_FAST_CMPL) == 0 ||
         (parameters->op_attr_mask & ~kUnderstood) != 0 || !is_contiguous(datatype) || count == 0 ||
         query_memory(buffer).kind != MemoryKind::device) {
         return FastSend::as_it_is;
     }
-    const bool is_short = bytes_of(datatype, count) < limits().buffered;
-    return (tag & kNegative) == 0 && is_short ? FastSend::buffered : FastSend::awaited;
+    return bytes_of(datatype, count) < must_return_below(tag, parameters) ? FastSend::buffered
+                                                                          : FastSend::awaited;
 }
 
 ucs_status_ptr_t send_awaited(ucp_ep_h ep, const void *buffer, size_t count, ucp_tag_t tag,
@@ -218,13 +238,18 @@ ucs_status_ptr_t tag_send_nbx(ucp_ep_h ep, const void *buffer, size_t count, ucp
         case FastSend::as_it_is:
             break;
     }
-    auto message = pack(buffer, count, datatype_of(parameters));
+    const size_t shortest = must_return_below(tag, parameters);
+    auto message = pack(buffer, count, datatype_of(parameters), shortest);
     if (message == nullptr) {
         return forward(buffer, parameters, [&](const ucp_request_param_t *told) {
             return ucp().tag_send_nbx(ep, buffer, count, tag, told);
         });
     }
-    return send(std::move(message), parameters_of(parameters), completion_of_send(parameters),
+    ucp_request_param_t kept = parameters_of(parameters);
+    if (!message->is_in_host_memory() && message->bytes() >= shortest) {
+        kept.op_attr_mask &= ~uint32_t{UCP_OP_ATTR_FLAG_FAST_CMPL};  // it may wait
+    }
+    return send(std::move(message), kept, completion_of_send(parameters),
                 [&](const void *block, size_t bytes, const ucp_request_param_t *ours) {
                     return ucp().tag_send_nbx(ep, block, bytes, tag, ours);
                 });
@@ -235,7 +260,7 @@ template <bool kSynchronous>
 ucs_status_ptr_t send_or_pack(ucp_ep_h ep, const void *buffer, size_t count,
                               ucp_datatype_t datatype, ucp_tag_t tag,
                               ucp_send_callback_t callback) {
-    auto message = pack(buffer, count, datatype);
+    auto message = pack(buffer, count, datatype, 0);
     if (message == nullptr) {
         return replaced_by<send_or_pack<kSynchronous>>(ep, buffer, count, datatype, tag, callback);
     }
@@ -258,7 +283,7 @@ void on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *
 std::unique_ptr<StagedMessage> make_room(void *buffer, size_t count, ucp_datatype_t datatype) {
     return is_contiguous(datatype) || first_protocols_between_hosts()
                ? nullptr
-               : StagedMessage::create(buffer, count, datatype, limits().staging);
+               : StagedMessage::create(buffer, count, datatype, staging_limits(0));
 }
 
 /** UCX calls back in any case, also if the message is complete at once. */

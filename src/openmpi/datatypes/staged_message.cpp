@@ -39,20 +39,33 @@ UnderWay &under_way() {
 
 // ---------------------------------------------------------------- the message
 
+namespace {
+
+/** Whether the elements are equal rows, and gpushm's copy engines are all that reads the block. */
+bool can_be_rows(const PackedLayout &layout) {
+    return layout.pieces.size() == 1 && !others_reach_gpu_memory();
+}
+
+/** Whether peers may copy the rows themselves. */
+bool can_be_shown(const PackedLayout &layout, const MemoryInfo &info) {
+    return can_be_rows(layout) && make_buffer_key(info).can_be_mapped();
+}
+
+}  // namespace
+
 std::unique_ptr<StagedMessage> StagedMessage::create(void *buffer, size_t count,
-                                                     ucp_datatype_t datatype, size_t limit) {
-    return unless_short([=] { return make(buffer, count, datatype, limit); },
+                                                     ucp_datatype_t datatype,
+                                                     const Limits &limits) {
+    return unless_short([&] { return make(buffer, count, datatype, limits); },
                         [] { return std::unique_ptr<StagedMessage>(); });
 }
 
 std::unique_ptr<StagedMessage> StagedMessage::make(void *buffer, size_t count,
-                                                   ucp_datatype_t datatype, size_t limit) {
+                                                   ucp_datatype_t datatype, const Limits &limits) {
     GenericDatatypes &datatypes = GenericDatatypes::instance();
     const void *elements = datatypes.find(datatype);
     const size_t bytes = elements != nullptr ? OpalDatatype(elements).size() * count : 0;
-    const bool in_host_memory = bytes < limit;
-    if (bytes == 0 || buffer == nullptr ||
-        (in_host_memory && bytes > PinnedBufferPool::kSmallBlockBytes)) {
+    if (bytes == 0 || buffer == nullptr) {
         return nullptr;
     }
     const MemoryInfo info =
@@ -65,6 +78,11 @@ std::unique_ptr<StagedMessage> StagedMessage::make(void *buffer, size_t count,
     if (offset + layout->first_byte < 0 ||
         offset + layout->end > static_cast<ptrdiff_t>(info.length)) {
         return nullptr;  // it is in several kinds of memory
+    }
+    const bool in_host_memory =
+        bytes < limits.device && (bytes < limits.rows || !can_be_shown(*layout, info));
+    if (in_host_memory && bytes > PinnedBufferPool::kSmallBlockBytes) {
+        return nullptr;
     }
     std::unique_ptr<StagedMessage> message(
         new StagedMessage(buffer, bytes, in_host_memory, std::move(layout), info));
@@ -96,9 +114,9 @@ StagedMessage::~StagedMessage() {
 
 // ---------------------------------------------------------------- contents
 
-/** The elements as equal rows; empty unless copy engines of all processes can access them. */
+/** The elements as rows; empty if RowViews cannot stand for the block. */
 std::optional<StridedRows> StagedMessage::rows() const {
-    if (is_in_host_memory() || layout_->pieces.size() != 1 || others_reach_gpu_memory()) {
+    if (is_in_host_memory() || !can_be_rows(*layout_)) {
         return std::nullopt;
     }
     const CopyPiece &piece = layout_->pieces.front();

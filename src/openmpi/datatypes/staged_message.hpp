@@ -27,12 +27,17 @@ using Completion =
  * safe. An object belongs to one thread at a time. */
 class StagedMessage {
 public:
-    /** The block is empty, and in device memory if the message has `limit` bytes or more. A shorter
-     * message has one in page-locked host memory, if it is not longer than
-     * PinnedBufferPool::kSmallBlockBytes. Null: the message is not staged, because it has no
-     * derived datatype, another length or no device memory, or because there is no block. */
+    /** Sizes of messages in bytes. */
+    struct Limits {
+        size_t device;  // the block is in device memory from this size on
+        size_t rows;    // the same, where RowViews can stand for the block
+    };
+
+    /** The block is empty, and in device or page-locked host memory. Null: the message is not
+     * staged, because it has no derived datatype or no device memory, because it is too long for a
+     * block in host memory (PinnedBufferPool::kSmallBlockBytes), or there is no block. */
     static std::unique_ptr<StagedMessage> create(void *buffer, size_t count,
-                                                 ucp_datatype_t datatype, size_t limit);
+                                                 ucp_datatype_t datatype, const Limits &limits);
     ~StagedMessage();
     StagedMessage(const StagedMessage &) = delete;
     StagedMessage &operator=(const StagedMessage &) = delete;
@@ -69,7 +74,7 @@ private:
     bool has_block() const;
     std::optional<StridedRows> rows() const;
     static std::unique_ptr<StagedMessage> make(void *buffer, size_t count, ucp_datatype_t datatype,
-                                               size_t limit);
+                                               const Limits &limits);
     bool copy(Way way, size_t length) const;
     bool is_for_kernel() const;
     bool copy_elements(Way way, size_t length) const;

@@ -70,6 +70,56 @@ TEST_F(RowViewsTest, WhoReadsAPartGetsIt) {
     EXPECT_FALSE(is_unpacked()) << "it is packed now";
 }
 
+constexpr size_t kFew = 10;  // rows whose block is short
+
+StridedRows few_rows_in(const Buffer &buffer) {
+    return {reinterpret_cast<uint64_t>(buffer.data()), kRow, kFew, kPitch};
+}
+
+TEST_F(RowViewsTest, WhoReadsAWholeShortBlockReadsTheRows) {
+    const std::vector<unsigned char> all = packed();
+    for (const MemoryKind kind : {MemoryKind::host, MemoryKind::pinned, MemoryKind::device}) {
+        block_.fill(2);
+        Buffer target(kind, kFew * kRow);
+        target.fill(3);
+        add_row_source(block_.data(), few_rows_in(elements_));
+        ASSERT_EQ(copy_any(target.data(), block_.data(), kFew * kRow), Status::ok);
+        EXPECT_EQ(read(target, kFew * kRow),
+                  std::vector<unsigned char>(&all[0], &all[kFew * kRow]));
+        EXPECT_EQ(block_.check(0, kCount * kRow, 2, 0), "") << "filled although nobody needs it";
+        views_.remove(block_.data());
+    }
+}
+
+TEST_F(RowViewsTest, WhoWritesAWholeShortBlockFillsTheRows) {
+    for (const MemoryKind kind : {MemoryKind::host, MemoryKind::pinned, MemoryKind::device}) {
+        Buffer source(kind, kFew * kRow);
+        source.fill(4);
+        elements_.fill(5);
+        std::vector<unsigned char> expected = read(elements_, kCount * kPitch);
+        const std::vector<unsigned char> sent = read(source, kFew * kRow);
+        views_.add_destination(block_.data(), few_rows_in(elements_));
+        ASSERT_EQ(copy_any(block_.data(), source.data(), kFew * kRow), Status::ok);
+        EXPECT_TRUE(views_.is_filled(block_.data()));
+        for (size_t row = 0; row < kFew; ++row) {
+            memcpy(&expected[row * kPitch], &sent[row * kRow], kRow);
+        }
+        EXPECT_EQ(read(elements_, kCount * kPitch), expected);
+        views_.remove(block_.data());
+    }
+}
+
+TEST_F(RowViewsTest, AShorterMessageStaysInTheBlock) {
+    Buffer source(MemoryKind::pinned, kFew * kRow);
+    source.fill(4);
+    elements_.fill(5);
+    views_.add_destination(block_.data(), few_rows_in(elements_));
+    ASSERT_EQ(copy_any(block_.data(), source.data(), kFew * kRow - 1), Status::ok);
+    EXPECT_FALSE(views_.is_filled(block_.data()));
+    EXPECT_EQ(elements_.check(0, kCount * kPitch, 5, 0), "");
+    EXPECT_EQ(read(block_, kFew * kRow - 1), read(source, kFew * kRow - 1));
+}
+
 TEST_F(RowViewsTest, APackedBlockIsNotPackedAgain) {
     add_row_source(block_.data(), rows_in(elements_));
     EXPECT_TRUE(views_.pack(block_.data(), 1));
