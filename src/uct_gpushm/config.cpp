@@ -99,7 +99,7 @@ std::vector<abi::Option> options() {
          "many\n"
          "bytes is packed in device memory; a smaller one is packed in host memory, up to 8 KiB "
          "as\n"
-         "a whole, otherwise in pieces.\n"
+         "a whole, otherwise in pieces. Vectors that the peer can copy itself are not packed.\n"
          "0: all are packed in device memory, inf: none.",
          OptionType::memory_size, offsetof(InterfaceConfig, openmpi_staging)},
         {"OPENMPI_HOST_COLLECTIVES", "64k",
@@ -138,11 +138,6 @@ std::vector<abi::Option> options() {
          "calls end it at once. Where gpushm does not see such calls (a UCX built with CUDA), the\n"
          "time is at most 2 us.",
          OptionType::time, offsetof(InterfaceConfig, standby_beat)},
-        {"STANDBY_ROWS", "n",
-         "Tuning constant: let the standby kernel copy short messages of vector datatypes, too, up "
-         "to\n"
-         "16 KiB, without a call of the driver. n: the driver copies them.",
-         OptionType::boolean, offsetof(InterfaceConfig, standby_rows)},
     };
 }
 
@@ -165,8 +160,7 @@ StandbyConfig standby_config(const InterfaceConfig &config) {
     return {config.standby == kNo    ? Mode::off
             : config.standby == kYes ? Mode::whenever_possible
                                      : Mode::when_it_pays,
-            to_nanoseconds(config.standby_beat), to_nanoseconds(config.standby_life),
-            config.standby_rows != 0};
+            to_nanoseconds(config.standby_beat), to_nanoseconds(config.standby_life)};
 }
 
 openmpi::Limits openmpi_limits(const InterfaceConfig &config) {

@@ -31,7 +31,6 @@ struct InterfaceConfig {
     int standby;
     double standby_life;
     double standby_beat;
-    int standby_rows;
 };
 
 /** The table that UCX parses and documents (ucx_info -cf). */

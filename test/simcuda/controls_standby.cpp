@@ -154,11 +154,11 @@ struct Doomed {
     CUstream stream = nullptr;
     StandbyControl *control = nullptr;
 
-    explicit Doomed(const char *kernel = gpushm::kStandbyKernelName) {
+    Doomed() {
         CUmodule module = nullptr;
         void *block = nullptr;
         EXPECT_CU(cu().cuModuleLoadData(&module, "image"));
-        EXPECT_CU(cu().cuModuleGetFunction(&function, module, kernel));
+        EXPECT_CU(cu().cuModuleGetFunction(&function, module, gpushm::kStandbyKernelName));
         EXPECT_CU(cu().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
         EXPECT_CU(cu().cuMemHostAlloc(&block, sizeof(StandbyControl), 0));
         control = static_cast<StandbyControl *>(block);
@@ -399,16 +399,8 @@ TEST_F(StandbyControlsTest, memory_out_of_reach_destroys_the_context) {
     EXPECT_EQ(CUDA_ERROR_ILLEGAL_ADDRESS, cu().cuCtxSynchronize());
 }
 
-TEST_F(StandbyControlsTest, rows_destroy_the_context_of_a_kernel_without_them) {
-    Doomed doomed;
-    const CUdeviceptr answer = address_of(doomed.control->answer);
-    EXPECT_EQ(CUDA_ERROR_ILLEGAL_ADDRESS,
-              doomed.run({{answer, 8 | gpushm::kStandbyRows, 0}, {answer + 64, 2, 0}, {8, 8, 0}}));
-    EXPECT_EQ(0u, doomed.control->done);
-}
-
 TEST_F(StandbyControlsTest, rows_beyond_the_protocol_destroy_the_context) {
-    Doomed doomed(gpushm::kStandbyRowsKernelName);
+    Doomed doomed;
     const CUdeviceptr answer = address_of(doomed.control->answer);
     EXPECT_EQ(CUDA_ERROR_ILLEGAL_ADDRESS,
               doomed.run({{answer, 8 | gpushm::kStandbyRows, 0}, {answer + 64, 2, 0}, {7, 8, 0}}));

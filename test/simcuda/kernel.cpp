@@ -75,8 +75,6 @@ CUresult run_litmus(Lock &lock, Context &context, const void *parameter) {
 constexpr Kernel kKernels[] = {
     {gpushm::kStandbyKernelName, false, sizeof(gpushm::StandbyParameters), run_standby},
     {gpushm::kStandbyClusterName, false, sizeof(gpushm::StandbyParameters), run_standby},
-    {gpushm::kStandbyRowsKernelName, false, sizeof(gpushm::StandbyParameters), run_standby_rows},
-    {gpushm::kStandbyRowsClusterName, false, sizeof(gpushm::StandbyParameters), run_standby_rows},
     {gpushm::kRowCopyKernelName, false, sizeof(gpushm::RowCopies), run_row_copies},
     {gpushm::kReductionKernelName, false, sizeof(gpushm::ReductionParameters), run_reduction},
     {gpushm::kCancellableCopyKernelName, false, sizeof(gpushm::CancellableCopy),

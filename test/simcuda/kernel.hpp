@@ -38,8 +38,6 @@ bool kernel_may_poll(const Context &context);
 
 // kStandbyKernelName and kStandbyClusterName, see standby_kernel.cpp.
 CUresult run_standby(Lock &lock, Context &context, const void *parameter);
-// kStandbyRowsKernelName and kStandbyRowsClusterName.
-CUresult run_standby_rows(Lock &lock, Context &context, const void *parameter);
 
 // kRowCopyKernelName, see row_copy_kernel.cpp.
 CUresult run_row_copies(Lock &lock, Context &context, const void *parameter);

@@ -82,12 +82,10 @@ struct Window {
 
 class Standby {
 public:
-    Standby(const Context &context, StandbyControl &control, const StandbyParameters &parameters,
-            bool with_rows)
+    Standby(const Context &context, StandbyControl &control, const StandbyParameters &parameters)
         : context_(context),
           control_(control),
           parameters_(parameters),
-          with_rows_(with_rows),
           next_(parameters.first),
           random_(seed_ + parameters.launch) {}
 
@@ -110,7 +108,6 @@ private:
     const Context &context_;
     StandbyControl &control_;
     const StandbyParameters parameters_;
-    const bool with_rows_;
     std::uint32_t next_;           // the first unit that is not served
     std::uint64_t held_from_ = 0;  // what was read ahead
     std::vector<char> held_{};
@@ -184,7 +181,7 @@ CUresult Standby::find_commands(Window *window) const {
         if ((first.tag & 1) == 0 || units > there - window->used) {
             break;
         }
-        if (is_of_rows(first) && (!with_rows_ || !is_valid_of_rows(&first))) {
+        if (is_of_rows(first) && !is_valid_of_rows(&first)) {
             return CUDA_ERROR_ILLEGAL_ADDRESS;
         }
         if (is_of_rows(first) && window->used != 0) {  // it is served by itself
@@ -354,7 +351,9 @@ void Standby::pause() {
     }
 }
 
-CUresult run(Lock &lock, Context &context, const void *parameter, bool with_rows) {
+}  // namespace
+
+CUresult run_standby(Lock &lock, Context &context, const void *parameter) {
     StandbyParameters parameters;
     std::memcpy(&parameters, parameter, sizeof(parameters));
     const auto address = reinterpret_cast<std::uintptr_t>(parameters.control);
@@ -368,17 +367,7 @@ CUresult run(Lock &lock, Context &context, const void *parameter, bool with_rows
         return result;
     }
     auto &control = *reinterpret_cast<StandbyControl *>(block.access());
-    return Standby(context, control, parameters, with_rows).run(lock);
-}
-
-}  // namespace
-
-CUresult run_standby(Lock &lock, Context &context, const void *parameter) {
-    return run(lock, context, parameter, false);
-}
-
-CUresult run_standby_rows(Lock &lock, Context &context, const void *parameter) {
-    return run(lock, context, parameter, true);
+    return Standby(context, control, parameters).run(lock);
 }
 
 }  // namespace simcuda

@@ -62,7 +62,7 @@ bool CopyEngine::is_for_standby(const CopyJob &job, Means &means, bool from_host
 }
 
 bool CopyEngine::is_left_to_standby(const CopyJob &job) {
-    if (!StandbyKernels::instance().copy_rows() || !StandbyKernels::wanted()) {
+    if (!StandbyKernels::wanted()) {
         return false;
     }
     Scope scope(*this);

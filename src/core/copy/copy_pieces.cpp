@@ -225,10 +225,12 @@ private:
 // Half of what PinnedBufferPool has for their lists.
 constexpr size_t kMaxLaunches = PinnedBufferPool::kBlocks / 2;
 
-/** Whether the standby kernel makes all copies: few of them, for it makes them one by one. */
+// The standby kernel makes copies of rows one by one.
+constexpr size_t kMostForStandby = 2;
+
+/** Whether the standby kernel makes all copies. */
 bool are_left_to_standby(CopyEngine &engine, const std::vector<CopyJob> &jobs) {
-    constexpr size_t kMost = 2;
-    return !jobs.empty() && jobs.size() <= kMost &&
+    return !jobs.empty() && jobs.size() <= kMostForStandby &&
            std::all_of(jobs.begin(), jobs.end(),
                        [&](const CopyJob &job) { return engine.is_left_to_standby(job); });
 }
@@ -361,7 +363,7 @@ bool copy_by_kernel(const MemoryInfo &gpu_side, const std::vector<CopyPiece> &pi
 }
 
 bool are_left_to_standby(const std::vector<CopyPiece> &pieces) {
-    if (!StandbyKernels::instance().copy_rows() || pieces.empty()) {
+    if (!StandbyKernels::wanted() || pieces.empty() || pieces.size() > kMostForStandby) {
         return false;
     }
     BorrowedEngine engine;

@@ -21,10 +21,8 @@ struct NamedKernel {
 
 /** By Kernel. */
 constexpr NamedKernel kKernels[] = {
-    {kStandbyKernelName, false},         {kStandbyClusterName, true},  // a GPU may have no clusters
-    {kStandbyRowsKernelName, false},     {kStandbyRowsClusterName, true},
-    {kRowCopyKernelName, false},         {kReductionKernelName, false},
-    {kCancellableCopyKernelName, false},
+    {kStandbyKernelName, false}, {kStandbyClusterName, true},  // a GPU may have no clusters
+    {kRowCopyKernelName, false}, {kReductionKernelName, false}, {kCancellableCopyKernelName, false},
 };
 static_assert(sizeof(kKernels) / sizeof(kKernels[0]) == kKernelCount);
 

@@ -24,16 +24,8 @@ struct CancellationSlot {
     uint32_t cancelled = 0;
 };
 
-enum class Kernel {
-    standby,
-    standby_cluster,
-    standby_rows,
-    standby_rows_cluster,
-    copy_rows,
-    reduce,
-    cancellable_copy
-};
-constexpr size_t kKernelCount = 7;
+enum class Kernel { standby, standby_cluster, copy_rows, reduce, cancellable_copy };
+constexpr size_t kKernelCount = 5;
 
 /** The code in one context. It is never unloaded, but ends with the context. Thread safe. */
 class KernelCode {
@@ -44,8 +36,7 @@ public:
      * doc/decisions/kernels-loading.md. */
     void load(CUcontext context);
 
-    /** Null: the code is not loaded, or lacks this kernel (standby_cluster,
-     * standby_rows_cluster). */
+    /** Null: the code is not loaded, or lacks this kernel (standby_cluster). */
     CUfunction function(Kernel kernel) const {
         return loaded_.load(std::memory_order_acquire) ? functions_[static_cast<size_t>(kernel)]
                                                        : nullptr;

@@ -28,8 +28,7 @@
 // behind the barrier that ends the copy, and so behind the lanes' acquire loads. By the barrier
 // before the next batch all warps see them.
 //
-// Each kernel is there twice, from one template: the kernels with `with_rows` serve commands of
-// rows (standby_rows.hpp), too. The others have no instruction for them.
+// Commands of rows: standby_rows.hpp.
 #include "core/kernels/standby_memory.hpp"
 #include "core/kernels/standby_protocol.hpp"
 #include "core/kernels/standby_rows.hpp"
@@ -417,7 +416,6 @@ __device__ void list_copies(const Seen &seen, uint32_t lane, Batch &batch) {
 /** The lanes whose unit begins a command of the next batch. Those commands are there as a whole,
  * and have `*units` units together. `there`: the lanes whose unit has the expected number. A
  * command of rows is none of them, nor is one behind it. */
-template <bool with_rows>
 __device__ uint32_t find_commands(Seen &seen, uint32_t there, uint32_t lane, uint32_t *units) {
     const uint32_t there_in_a_row = __ffs(~there) - 1;
     seen.units = gpushm::standby_units(seen.unit.argument);
@@ -426,11 +424,9 @@ __device__ uint32_t find_commands(Seen &seen, uint32_t there, uint32_t lane, uin
     const uint32_t ends =
         __ballot_sync(kAllLanes, seen.begins && (seen.unit.argument & kStandbyEndsBatch) != 0);
     seen.begins = seen.begins && (ends & ((1u << lane) - 1)) == 0;
-    if constexpr (with_rows) {
-        const uint32_t rows =
-            __ballot_sync(kAllLanes, seen.begins && (seen.unit.argument & kStandbyRows) != 0);
-        seen.begins = seen.begins && (rows & ((2u << lane) - 1)) == 0;
-    }
+    const uint32_t rows =
+        __ballot_sync(kAllLanes, seen.begins && (seen.unit.argument & kStandbyRows) != 0);
+    seen.begins = seen.begins && (rows & ((2u << lane) - 1)) == 0;
     const uint32_t begins = __ballot_sync(kAllLanes, seen.begins);
     const uint32_t last = kLanes - 1 - __clz(begins);
     *units = begins == 0 ? 0 : last + __shfl_sync(kAllLanes, seen.units, last);
@@ -514,18 +510,15 @@ __device__ bool is_of_rows(const Seen &seen, uint32_t there) {
 /** Finds out what there is to do, and serves inline payload. little: `*units` units are served once
  * the small copy in `copy` (length 0: none) is made. batch: copies for all warps are in `batch`, or
  * in `rows`, which has no row otherwise. `held` is that of Reading. */
-template <bool with_rows>
 __device__ Work find_work(Seen &seen, uint32_t there, uint32_t lane, uint32_t held, uint32_t *units,
-                          Copy &copy, Batch &batch, Rows *rows) {
-    if constexpr (with_rows) {
-        if (is_of_rows(seen, there)) {
-            rows->set(seen.unit, lane);
-            *units = kRowsUnits;
-            return Work::batch;
-        }
-        if (lane == 0) {
-            rows->clear();
-        }
+                          Copy &copy, Batch &batch, Rows &rows) {
+    if (is_of_rows(seen, there)) {
+        rows.set(seen.unit, lane);
+        *units = kRowsUnits;
+        return Work::batch;
+    }
+    if (lane == 0) {
+        rows.clear();
     }
     const uint32_t argument = __shfl_sync(kAllLanes, seen.unit.argument, 0);
     const bool is_one = is_one_command(there, argument, units);
@@ -552,7 +545,7 @@ __device__ Work find_work(Seen &seen, uint32_t there, uint32_t lane, uint32_t he
         }
         return Work::batch;
     }
-    const uint32_t begins = find_commands<with_rows>(seen, there, lane, units);
+    const uint32_t begins = find_commands(seen, there, lane, units);
     if (*units == 0) {
         return Work::none;
     }
@@ -566,9 +559,8 @@ __device__ Work find_work(Seen &seen, uint32_t there, uint32_t lane, uint32_t he
 /** Warp 0: waits for commands, and serves those that are quicker served alone, inline payload and
  * one small copy. Returns with copies for all warps in `batch`, or in `rows`, or with no unit when
  * the kernel is to leave. `next` is the first unit that is not served, `held` that of Reading. */
-template <bool with_rows>
 __device__ void fetch(const StandbyParameters &parameters, uint32_t &next, uint32_t held,
-                      uint32_t lane, Patience &patience, Batch &batch, Rows *rows) {
+                      uint32_t lane, Patience &patience, Batch &batch, Rows &rows) {
     StandbyControl &control = *parameters.control;
     for (;;) {
         // One load for all lanes: a second one, of the beat alone, would double the time of a poll.
@@ -592,7 +584,7 @@ __device__ void fetch(const StandbyParameters &parameters, uint32_t &next, uint3
                 store_relaxed(&control.done, next);
             }
         } else if (there != 0) {
-            work = find_work<with_rows>(seen, there, lane, held, &units, copy, batch, rows);
+            work = find_work(seen, there, lane, held, &units, copy, batch, rows);
         }
         if (work == Work::batch) {
             const Reach reach = reach_of(seen.unit, units);
@@ -683,11 +675,10 @@ struct Shape {
 #endif
 };
 
-/** The block that serves the commands. The others, if there are any, are in Shape::help(). `rows`:
- * null unless with_rows. */
-template <bool with_rows, uint32_t kBlocks, uint32_t kThreads>
+/** The block that serves the commands. The others, if there are any, are in Shape::help(). */
+template <uint32_t kBlocks, uint32_t kThreads>
 __device__ __forceinline__ void serve(const StandbyParameters &parameters, Batch &batch, Held &held,
-                                      Rows *rows) {
+                                      Rows &rows) {
     using Blocks = Shape<kBlocks, kThreads>;
     const uint32_t warp = threadIdx.x / kLanes;
     const uint32_t lane = threadIdx.x % kLanes;
@@ -702,22 +693,20 @@ __device__ __forceinline__ void serve(const StandbyParameters &parameters, Batch
     uint32_t reader = 0;
     for (;;) {
         if (warp == 0) {
-            fetch<with_rows>(parameters, next, reader, lane, patience, batch, rows);
+            fetch(parameters, next, reader, lane, patience, batch, rows);
         }
         __syncthreads();
         if (batch.units == 0) {
             break;
         }
-        if constexpr (with_rows) {
-            if (rows->count() != 0) {
-                copy_rows<kThreads>(*rows);
-                __syncthreads();
-                next += kRowsUnits;
-                if (threadIdx.x == 0) {
-                    publish(&control.done, next, batch.reach);
-                }
-                continue;
+        if (rows.count() != 0) {
+            copy_rows<kThreads>(rows);
+            __syncthreads();
+            next += kRowsUnits;
+            if (threadIdx.x == 0) {
+                publish(&control.done, next, batch.reach);
             }
+            continue;
         }
         // Warp 0 writes the next batch while others read ahead. So only warp 0 uses this one behind
         // the barrier that ends the copy.
@@ -743,35 +732,14 @@ __device__ __forceinline__ void serve(const StandbyParameters &parameters, Batch
     }
 }
 
-#ifdef GPUSHM_HAS_CLUSTERS
-template <bool with_rows>
-__device__ __forceinline__ void serve_in_cluster(const StandbyParameters &parameters, Batch &batch,
-                                                 Held &held, Rows *rows) {
-    if (blockIdx.x == 0) {
-        serve<with_rows, kStandbyClusterBlocks, kStandbyClusterThreads>(parameters, batch, held,
-                                                                        rows);
-    } else {
-        Shape<kStandbyClusterBlocks, kStandbyClusterThreads>::help(batch, threadIdx.x / kLanes,
-                                                                   threadIdx.x % kLanes);
-    }
-}
-#endif
-
 }  // namespace
 
 extern "C" __global__ void __launch_bounds__(kStandbyThreads)
     gpushm_standby(StandbyParameters parameters) {
     __shared__ Batch batch;
     __shared__ Held held;
-    serve<false, 1, kStandbyThreads>(parameters, batch, held, nullptr);
-}
-
-extern "C" __global__ void __launch_bounds__(kStandbyThreads)
-    gpushm_standby_rows(StandbyParameters parameters) {
-    __shared__ Batch batch;
-    __shared__ Held held;
     __shared__ Rows rows;
-    serve<true, 1, kStandbyThreads>(parameters, batch, held, &rows);
+    serve<1, kStandbyThreads>(parameters, batch, held, rows);
 }
 
 #ifdef GPUSHM_HAS_CLUSTERS
@@ -781,15 +749,12 @@ extern "C" __global__ void __cluster_dims__(kStandbyClusterBlocks)
         gpushm_standby_cluster(StandbyParameters parameters) {
     __shared__ Batch batch;
     __shared__ Held held;
-    serve_in_cluster<false>(parameters, batch, held, nullptr);
-}
-
-extern "C" __global__ void __cluster_dims__(kStandbyClusterBlocks)
-    __launch_bounds__(kStandbyClusterThreads, 2)
-        gpushm_standby_rows_cluster(StandbyParameters parameters) {
-    __shared__ Batch batch;
-    __shared__ Held held;
     __shared__ Rows rows;
-    serve_in_cluster<true>(parameters, batch, held, &rows);
+    if (blockIdx.x == 0) {
+        serve<kStandbyClusterBlocks, kStandbyClusterThreads>(parameters, batch, held, rows);
+    } else {
+        Shape<kStandbyClusterBlocks, kStandbyClusterThreads>::help(batch, threadIdx.x / kLanes,
+                                                                   threadIdx.x % kLanes);
+    }
 }
 #endif

@@ -153,11 +153,7 @@ constexpr const char *kStandbyClusterName = "gpushm_standby_cluster";
 constexpr uint32_t kStandbyClusterBlocks = 8;
 constexpr uint32_t kStandbyClusterThreads = 256;  // of a block
 
-/** Names of the kernels that serve rows, too. They are launched as those without. */
-constexpr const char *kStandbyRowsKernelName = "gpushm_standby_rows";
-constexpr const char *kStandbyRowsClusterName = "gpushm_standby_rows_cluster";
-
-/** The parameters of all. */
+/** The parameters of both. */
 struct StandbyParameters {
     StandbyControl *control;  // as the GPU addresses it
     uint32_t launch;          // number of this launch, not 0

@@ -81,10 +81,8 @@ void StandbyKernel::load() {
     CurrentContext current(driver, context_);
     const std::shared_ptr<const KernelCode> kernels =
         KernelCodes::instance().load(context_, context_id_);
-    const Kernel block = config_.rows ? Kernel::standby_rows : Kernel::standby;
-    const Kernel cluster = config_.rows ? Kernel::standby_rows_cluster : Kernel::standby_cluster;
-    block_function_ = kernels ? kernels->function(block) : nullptr;
-    cluster_function_ = kernels ? kernels->function(cluster) : nullptr;
+    block_function_ = kernels ? kernels->function(Kernel::standby) : nullptr;
+    cluster_function_ = kernels ? kernels->function(Kernel::standby_cluster) : nullptr;
     const bool loaded = current.result() == CUDA_SUCCESS && block_function_ != nullptr &&
                         queue_.make() && convert_limits(driver) && has_concurrent_access(device_) &&
                         driver->stream_create(&stream_, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS;

@@ -20,7 +20,6 @@ struct StandbyConfig {
     Mode mode = Mode::off;
     uint32_t beat_limit_ns = 200'000;    // it leaves so long after the last beat
     uint32_t life_limit_ns = 2'000'000;  // and so long after its launch in any case
-    bool rows = false;                   // it copies rows, too
 };
 
 /** The kernel of one context.
@@ -56,9 +55,7 @@ public:
     void load();
 
     /** Whether it copies such rows of `length` bytes. */
-    bool takes(const CopyRows &rows, size_t length) const {
-        return (config_.rows || rows.count == 1) && fit_command(rows, length);
-    }
+    bool takes(const CopyRows &rows, size_t length) const { return fit_command(rows, length); }
 
     /** Gives it a copy. False: no kernel takes it. Else the caller asks state() with `*ticket`
      * until that is not `waiting`, or calls abandon(). */

@@ -39,7 +39,6 @@ void StandbyKernels::configure(const StandbyConfig &config) {
     if (!configured_) {
         configured_ = true;
         config_ = config;
-        copy_rows_.store(config.rows, std::memory_order_relaxed);
     }
 }
 

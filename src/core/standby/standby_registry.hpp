@@ -27,7 +27,6 @@ public:
     void configure(const StandbyConfig &config);
 
     /** Whether the kernels of this process copy rows, where there are any. Costs a load. */
-    bool copy_rows() const { return copy_rows_.load(std::memory_order_relaxed); }
 
     /** Makes the kernel of a context ready (StandbyKernel::load); does nothing when there is one.
      */
@@ -82,7 +81,6 @@ private:
     std::mutex mutex_;
     StandbyConfig config_;
     bool configured_ = false;
-    std::atomic<bool> copy_rows_{false};  // as config_ has it
     // With those of contexts that have ended since the last prepare().
     ByContext<StandbyKernel> kernels_;
 };

@@ -395,14 +395,14 @@ size_t count_free_pinned_buffer_pool() {
 // ---------------------------------------------------------------- processes
 
 std::shared_ptr<StandbyKernel> kernel_on_node(const char *number, uint32_t beat_ns,
-                                              uint32_t life_ns, bool rows) {
+                                              uint32_t life_ns) {
     setenv("SIMCUDA_NODE", number, 1);  // the parent has the standby kernel of its GPUs
     const CUcontext context = enter_primary_context(0);
     if (context == nullptr) {
         return nullptr;
     }
     StandbyKernels &kernels = StandbyKernels::instance();
-    kernels.configure({StandbyConfig::Mode::whenever_possible, beat_ns, life_ns, rows});
+    kernels.configure({StandbyConfig::Mode::whenever_possible, beat_ns, life_ns});
     kernels.prepare(context);
     return kernels.find(context, CudaDriver::get()->context_id(context));
 }

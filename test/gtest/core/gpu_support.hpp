@@ -149,7 +149,7 @@ private:
 /** Of a process of its own, which has standby kernels of its own on a node of this number: the one
  * of the primary context of its first device, which is current; null where that cannot be had. */
 std::shared_ptr<StandbyKernel> kernel_on_node(const char *number, uint32_t beat_ns,
-                                              uint32_t life_ns, bool rows = false);
+                                              uint32_t life_ns);
 
 /** The simulated GPU has a copy to do for so long; others that begin meanwhile take as long, unless
  * others_are_fast(). */

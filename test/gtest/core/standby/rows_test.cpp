@@ -76,9 +76,7 @@ std::vector<Shape> shapes() {
 
 class StandbyRowsTest : public StandbyKernelTest {
 protected:
-    void make(bool rows) {
-        StandbyKernelTest::make({StandbyConfig::Mode::whenever_possible, kBeat, kLong, rows});
-    }
+    void make() { StandbyKernelTest::make({StandbyConfig::Mode::whenever_possible, kBeat, kLong}); }
 
     /** Gives all jobs at once, until a kernel has served all of them. */
     void copy(const std::vector<StandbyJob> &jobs) {
@@ -104,7 +102,7 @@ protected:
 
 TEST_F(StandbyRowsTest, CopiesTheRowsAndNothingBetweenThem) {
     constexpr size_t kBytes = 160000;
-    make(true);
+    make();
     uint64_t seed = 0;
     for (const MemoryKind from : {MemoryKind::pinned, MemoryKind::device}) {
         for (const MemoryKind to : {MemoryKind::pinned, MemoryKind::device}) {
@@ -134,7 +132,7 @@ TEST_F(StandbyRowsTest, CopiesRowsAmongOthersInOrder) {
     constexpr size_t kPart = 2048;
     constexpr size_t kParts = 12;
     constexpr size_t kBytes = kPart * kParts;
-    make(true);
+    make();
     Buffer source(MemoryKind::pinned, kBytes);
     Buffer between(MemoryKind::device, kBytes);
     Buffer destination(MemoryKind::pinned, kBytes);
@@ -168,7 +166,7 @@ TEST_F(StandbyRowsTest, CopiesRowsAmongOthersInOrder) {
 /** What was read ahead is still there behind rows, and is not taken for them. */
 TEST_F(StandbyRowsTest, AreNeverReadAhead) {
     constexpr size_t kBytes = 4096;
-    make(true);
+    make();
     Buffer first(MemoryKind::pinned, kBytes);
     Buffer next(MemoryKind::pinned, kBytes);
     Buffer destination(MemoryKind::device, kBytes);
@@ -197,7 +195,7 @@ TEST_F(StandbyRowsTest, AreNeverReadAhead) {
 }
 
 TEST_F(StandbyRowsTest, TakesOnlyWhatACommandDescribes) {
-    make(true);
+    make();
     const auto takes = [this](size_t length, const CopyRows &rows) {
         return kernel_->takes(rows, length);
     };
@@ -209,16 +207,6 @@ TEST_F(StandbyRowsTest, TakesOnlyWhatACommandDescribes) {
     EXPECT_TRUE(takes(8, {2, kStandbyMostPitch, kStandbyMostPitch}));
     EXPECT_FALSE(takes(8, {2, size_t{kStandbyMostPitch} + 1, 8}));
     EXPECT_FALSE(takes(8, {2, 8, size_t{kStandbyMostPitch} + 1}));
-}
-
-TEST_F(StandbyRowsTest, TakesNoneUnlessItIsToldTo) {
-    make(false);
-    Buffer source(MemoryKind::pinned, 4096);
-    Buffer destination(MemoryKind::device, 4096);
-    ASSERT_NO_FATAL_FAILURE(copy({{destination.data(), source.data(), 64}}));
-    ASSERT_TRUE(await_life());
-    StandbyTicket ticket;
-    EXPECT_FALSE(kernel_->give(Shape{8, {16, 8, 64}}.job(destination, source), &ticket));
 }
 
 // ---------------------------------------------------------------- by a copy engine
@@ -235,9 +223,9 @@ int run_until_it_counts(const FreshProcess &process) {
 }
 
 /** kernel_on_node() whose kernel stays though this thread has to wait for a processor. */
-std::shared_ptr<StandbyKernel> lasting_kernel_on_node(const char *number, bool rows) {
+std::shared_ptr<StandbyKernel> lasting_kernel_on_node(const char *number) {
     setenv("SIMCUDA_KERNEL_TIME_SCALE", "100000", 1);
-    return kernel_on_node(number, kLong, kLong, rows);
+    return kernel_on_node(number, kLong, kLong);
 }
 
 /** Whether a kernel of StandbyKernels runs in time. */
@@ -301,8 +289,8 @@ CopyJob job_to_host(const CopyPiece &piece, const MemoryInfo &info) {
 }
 
 /** Whether copies of rows by an engine and by copy_pieces() are commands. 0 or what failed. */
-int copy_columns(const char *node, bool rows) {
-    const std::shared_ptr<StandbyKernel> kernel = lasting_kernel_on_node(node, rows);
+int copy_columns() {
+    const std::shared_ptr<StandbyKernel> kernel = lasting_kernel_on_node("9");
     CHECK(kernel != nullptr);
     const Columns columns;
     const MemoryInfo info = query_memory(columns.device.data());
@@ -323,31 +311,21 @@ int copy_columns(const char *node, bool rows) {
     const bool lived = kernel->alive();
     CHECK(columns.arrived(0) && columns.arrived(1, 3) && columns.arrived(2) &&
           columns.arrived(3, 3) && columns.arrived(4));
-    if (!rows) {
-        CHECK(!is_command && made > 0);
-        return 0;
-    }
     return lived ? (is_command && made == 0 ? 0 : 2) : kTryAgain;
 }
 
-FreshProcess without_driver("standby-rows-without-driver", [] { return copy_columns("9", true); });
-FreshProcess by_driver("standby-rows-by-driver", [] { return copy_columns("10", false); });
+FreshProcess without_driver("standby-rows-without-driver", copy_columns);
 
 TEST_F(StandbyRowsTest, NeedNoCallOfTheDriver) {
     SKIP_UNLESS_SIMULATED();
     EXPECT_EQ(run_until_it_counts(without_driver), 0);
 }
 
-TEST_F(StandbyRowsTest, AreForTheDriverUnlessTheSettingIsOn) {
-    SKIP_UNLESS_SIMULATED();
-    EXPECT_EQ(run_until_it_counts(by_driver), 0);
-}
-
 /** Of two copies of rows the kernel serves the first one at most, and leaves. */
 FreshProcess left_unserved("standby-rows-left-unserved", [] {
     setenv("SIMCUDA_SEED", "1", 1);
     setenv("SIMCUDA_DELAY_US", "3000", 1);  // up to three times as long, before and behind a copy
-    const std::shared_ptr<StandbyKernel> kernel = kernel_on_node("11", kLong, kLong, true);
+    const std::shared_ptr<StandbyKernel> kernel = kernel_on_node("11", kLong, kLong);
     CHECK(kernel != nullptr);
     const Columns columns;
     const MemoryInfo info = query_memory(columns.device.data());
@@ -375,7 +353,7 @@ TEST_F(StandbyRowsTest, AreCopiedByTheDriverIfTheKernelLeaves) {
 
 /** The last row is not in reach: the kernel would end the context. */
 FreshProcess out_of_reach("standby-rows-out-of-reach", [] {
-    const std::shared_ptr<StandbyKernel> kernel = lasting_kernel_on_node("12", true);
+    const std::shared_ptr<StandbyKernel> kernel = lasting_kernel_on_node("12");
     CHECK(kernel != nullptr && awake(*kernel));
     const Buffer device(MemoryKind::device, 4096);
     Buffer host(MemoryKind::pinned, 4096);
