@@ -33,6 +33,8 @@ def parse_protocols(text):
         columns = CELL.findall(line)
         if len(columns) == 1:
             words = [columns[0]]
+        elif len(columns) == 2:  # UCX 1.15 to 1.17: a heading of the configuration and the operation
+            tables.append({"operation": columns[1], "ranges": []})
         elif len(columns) == 3 and columns[0] == "Range":
             tables.append({"operation": words[0] if words else "", "ranges": []})
         elif len(columns) == 3 and tables:

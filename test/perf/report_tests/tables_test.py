@@ -104,8 +104,25 @@ UCX_SAYS = """[17.1] [vm:1:0]   +------------+----------------------------------
 [17.2] [vm:1:0]   |     0 | eager short | gpushm/gpushm |
 """
 
+UCX_1_16_SAYS = """[17.1] [vm:1:0]   +---------------------------------+--------------------------------------------+---------------+
+[17.1] [vm:1:0]   | 0x5559f1e8afe0 intra-node cfg#1 | tagged message by ucp_tag_send* from host memory          |
+[17.1] [vm:1:0]   +---------------------------------+-------------------------------------------+---------------+
+[17.1] [vm:1:0]   |                          0..104 | eager short                               | gpushm/gpushm |
+[17.1] [vm:1:0]   |                      19554..inf | (?) rendezvous zero-copy read from remote | gpushm/gpushm |
+[17.2] [vm:1:0]   | 0x5559f1e8afe0 intra-node cfg#1 | tagged message by ucp_tag_send* from cuda/1b:00.0         |
+[17.2] [vm:1:0]   |                          0..inf | (?) rendezvous no data fetch                      |  |
+"""
+
 
 class Protocols(unittest.TestCase):
+    def test_tables_without_headings_of_columns(self):
+        host, device = parse_protocols(UCX_1_16_SAYS)
+        self.assertEqual(host["operation"], "tagged message by ucp_tag_send* from host memory")
+        self.assertEqual([one["first"] for one in host["ranges"]], [0, 19554])
+        self.assertEqual(device["operation"], "tagged message by ucp_tag_send* from cuda/1b:00.0")
+        self.assertEqual(device["ranges"], [
+            {"first": 0, "last": None, "what": "(?) rendezvous no data fetch", "by": ""}])
+
     def test_tables_of_ucx(self):
         host, device = parse_protocols(UCX_SAYS)
         self.assertEqual(host["operation"], "tagged message by ucp_tag_send* from host memory")
