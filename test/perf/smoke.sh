@@ -29,6 +29,10 @@ for row in table["rows"]:
             assert 0 < cell["us"][side]["median"] < 1e7, (row["row"], side, cell)
 END
 
+# A size that is longer than a command of the standby kernel can say is left out.
+[ -z "$standby" ] || timeout 60 "$programs/raw_copies" --operations=standby-pull --sizes=64m --seconds=0.001 \
+    >"$work/out" 2>&1 || fail "raw_copies with 64 MiB for the standby kernel ends with status $?"
+
 has_driver=
 "$programs/raw_copies" --operations=d2h --sizes=8 --seconds=0.001 >"$work/out" 2>&1 && has_driver=yes
 if [ "$has_driver" ]; then

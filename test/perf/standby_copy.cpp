@@ -63,7 +63,7 @@ public:
     }
 
     bool takes(size_t size) const override {
-        return size <= (kind_.payload ? kStandbyMostInline : kMaxBytes);
+        return size <= (kind_.payload ? kStandbyMostInline : kStandbyLength);
     }
 
     void single(size_t size) override { copy(1, size); }
@@ -78,8 +78,6 @@ public:
     }
 
 private:
-    static constexpr size_t kMaxBytes = size_t{1} << 30;
-
     struct Command {
         unsigned slot;
         StandbyTicket ticket;
