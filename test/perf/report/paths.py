@@ -2,6 +2,8 @@
 """What a message is made of: the sum of the parts beside the whole, so that what is unexplained shows."""
 import dataclasses
 
+from measured_row import number_text
+
 EAGER = 32 << 10  # about where UCP ends to send eager messages
 
 
@@ -64,12 +66,23 @@ def explain(cells):
                 yield Explained(path.row, title, size, whole, hops * hop, copy, engine)
 
 
-def cause(cells, cell):
-    """Words on where the time of a cell goes; empty where its parts were not measured."""
+def cause_of_latency(cells, cell):
     for part in explain(cells):
-        if part.row == cell.row and part.size == cell.size and cell.test == "latency" and cell.source == "messages":
+        if part.row == cell.row and part.size == cell.size:
             rest = part.unexplained
             engine = "the standby kernel's copy" if part.engine == "standby" else "the raw copy"
             return (f"{engine} takes {part.copy:.1f} us, messages {part.hops:.1f} us" +
                     (f", {rest:.1f} us are unexplained" if rest > 0.05 * part.whole else ""))
     return ""
+
+
+def cause_of_window(cells, cell):
+    found = [(beside.median, words) for side, words in (("raw", "raw copies"), ("standby", "the standby kernel's copies"))
+             for beside in [cells.get("messages", cell.row, side, "window", cell.size)] if beside]
+    return "; ".join(f"{words} in flight take {number_text(median)} us each" for median, words in found)
+
+
+def cause(cells, cell):
+    """Words on where the time of a cell goes; empty where its parts were not measured."""
+    causes = {"latency": cause_of_latency, "window": cause_of_window}
+    return causes[cell.test](cells, cell) if cell.source == "messages" and cell.test in causes else ""

@@ -52,6 +52,7 @@ class Losses(unittest.TestCase):
                          [["device to host", "latency", "8K"], ["device to device, mapped", "window", "8"]])
         self.assertTrue(table.rows[0][3].endswith("!"))
         self.assertIn("unexplained", table.rows[0][-1])
+        self.assertRegex(table.rows[1][-1], r"^raw copies in flight take [0-9.]+ us each")
 
     def test_text_has_every_table(self):
         said = text.report_text(results({SLOWER: 5}))
