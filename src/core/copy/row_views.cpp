@@ -24,64 +24,84 @@ RowViews &RowViews::instance() {
 
 // ---------------------------------------------------------------- the table
 
-void RowViews::add(const void *block, const StridedRows &rows, PackRows pack) {
-    auto view = std::make_shared<View>();
-    view->block = block;
-    view->rows = rows;
-    view->pack_rows = pack;
-    const std::lock_guard<std::mutex> lock(mutex_);
+void RowViews::Table::add(std::shared_ptr<View> view) {
+    const void *const block = view->block;
     views_[block] = std::move(view);
     count_.store(views_.size(), std::memory_order_release);
 }
 
-void RowViews::add_source(const void *block, const StridedRows &rows, PackRows pack) {
-    add(block, rows, pack);
-}
-
-void RowViews::add_destination(void *block, const StridedRows &rows) {
-    add(block, rows, nullptr);
-}
-
-void RowViews::remove(const void *block) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+void RowViews::Table::remove(const void *block) {
     views_.erase(block);
     count_.store(views_.size(), std::memory_order_release);
 }
 
+std::shared_ptr<RowViews::View> RowViews::Table::find(const void *block) const {
+    const auto found = views_.find(block);
+    return found != views_.end() ? found->second : nullptr;
+}
+
+std::shared_ptr<RowViews::View> RowViews::make_view(const void *block, const StridedRows &rows,
+                                                    PackRows pack) {
+    auto view = std::make_shared<View>();
+    view->block = block;
+    view->rows = rows;
+    view->pack_rows = pack;
+    return view;
+}
+
+void RowViews::add_source(const void *block, const StridedRows &rows, PackRows pack) {
+    std::shared_ptr<View> view = make_view(block, rows, pack);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    sources_.add(std::move(view));
+}
+
+void RowViews::add_destination(void *block, const StridedRows &rows) {
+    std::shared_ptr<View> view = make_view(block, rows, nullptr);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    destinations_.add(std::move(view));
+}
+
+void RowViews::remove(const void *block) {
+    if (sources_.empty() && destinations_.empty()) {
+        return;
+    }
+    const std::lock_guard<std::mutex> lock(mutex_);
+    sources_.remove(block);
+    destinations_.remove(block);
+}
+
 /** The view of the block of `length` bytes at `block`; null: there is none. */
-std::shared_ptr<RowViews::View> RowViews::find_whole(const void *block, size_t length) const {
-    if (!any()) {
+std::shared_ptr<RowViews::View> RowViews::find_whole(const Table &table, const void *block,
+                                                     size_t length) const {
+    if (table.empty()) {
         return nullptr;
     }
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = views_.find(block);
-    return found != views_.end() && found->second->rows.bytes() == length ? found->second : nullptr;
+    std::shared_ptr<View> found = table.find(block);
+    return found != nullptr && found->rows.bytes() == length ? found : nullptr;
 }
 
 std::optional<StridedRows> RowViews::destination(const void *address, size_t length) const {
-    const std::shared_ptr<View> view = find_whole(address, length);
-    return view != nullptr && view->pack_rows == nullptr ? std::optional(view->rows) : std::nullopt;
+    const std::shared_ptr<View> view = find_whole(destinations_, address, length);
+    return view != nullptr ? std::optional(view->rows) : std::nullopt;
 }
 
 std::optional<StridedRows> RowViews::source(const void *address, size_t length) const {
-    const std::shared_ptr<View> view = find_whole(address, length);
-    return view != nullptr && view->pack_rows != nullptr && !view->packed
-               ? std::optional(view->rows)
-               : std::nullopt;
+    const std::shared_ptr<View> view = find_whole(sources_, address, length);
+    return view != nullptr && !view->packed ? std::optional(view->rows) : std::nullopt;
 }
 
 void RowViews::set_filled(const void *block) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = views_.find(block);
-    if (found != views_.end()) {
-        found->second->filled = true;
+    if (const std::shared_ptr<View> found = destinations_.find(block)) {
+        found->filled = true;
     }
 }
 
 bool RowViews::is_filled(const void *block) const {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = views_.find(block);
-    return found != views_.end() && found->second->filled;
+    const std::shared_ptr<View> found = destinations_.find(block);
+    return found != nullptr && found->filled;
 }
 
 // ---------------------------------------------------------------- packing
@@ -91,10 +111,9 @@ std::vector<std::shared_ptr<RowViews::View>> RowViews::unpacked(const void *addr
     const auto begin = reinterpret_cast<uintptr_t>(address);
     std::vector<std::shared_ptr<View>> found;
     const std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto &[block, view] : views_) {
+    for (const auto &[block, view] : sources_.views()) {
         const auto first = reinterpret_cast<uintptr_t>(block);
-        if (view->pack_rows != nullptr && !view->packed && first < begin + length &&
-            begin < first + view->rows.bytes()) {
+        if (!view->packed && first < begin + length && begin < first + view->rows.bytes()) {
             found.push_back(view);
         }
     }
@@ -119,7 +138,7 @@ bool RowViews::pack_overlapping(const void *address, size_t length) {
 
 std::optional<StridedRows> RowViews::name_source(const void *address, size_t length,
                                                  const void **block) {
-    if (!any()) {
+    if (sources_.empty()) {
         return std::nullopt;
     }
     const std::vector<std::shared_ptr<View>> inside = unpacked(address, length);

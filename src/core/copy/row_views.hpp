@@ -62,7 +62,7 @@ public:
 
     /** Fills the sources that overlap [address, +length). False: the GPU fails, logged. */
     bool pack(const void *address, size_t length) {
-        return !any() || pack_overlapping(address, length);
+        return sources_.empty() || pack_overlapping(address, length);
     }
 
     /** The bytes that arrived for a destination are in its rows. */
@@ -73,23 +73,36 @@ private:
     struct View {
         const void *block;
         StridedRows rows;
-        PackRows pack_rows;  // null: it is a destination
+        PackRows pack_rows;  // of a source
         std::mutex packing;
-        std::atomic<bool> packed{false};
-        std::atomic<bool> filled{false};
+        std::atomic<bool> packed{false};  // a source
+        std::atomic<bool> filled{false};  // a destination
     };
-    using Views = std::unordered_map<const void *, std::shared_ptr<View>>;
+    /** Views by their blocks. The mutex protects all but empty(). */
+    class Table {
+    public:
+        bool empty() const { return count_.load(std::memory_order_acquire) == 0; }
+        void add(std::shared_ptr<View> view);
+        void remove(const void *block);
+        /** Null: there is none. */
+        std::shared_ptr<View> find(const void *block) const;
+        const auto &views() const { return views_; }
 
-    bool any() const { return count_.load(std::memory_order_acquire) != 0; }
-    void add(const void *block, const StridedRows &rows, PackRows pack);
-    std::shared_ptr<View> find_whole(const void *block, size_t length) const;
+    private:
+        std::unordered_map<const void *, std::shared_ptr<View>> views_;
+        std::atomic<size_t> count_{0};
+    };
+
+    static std::shared_ptr<View> make_view(const void *block, const StridedRows &rows,
+                                           PackRows pack);
+    std::shared_ptr<View> find_whole(const Table &table, const void *block, size_t length) const;
     std::vector<std::shared_ptr<View>> unpacked(const void *address, size_t length) const;
     bool pack_overlapping(const void *address, size_t length);
     static bool pack(View &view);
 
-    mutable std::mutex mutex_;  // of views_; not held while anything is copied
-    Views views_;
-    std::atomic<size_t> count_{0};  // of views_; 0: there is no view
+    mutable std::mutex mutex_;  // of both tables; not held while anything is copied
+    Table sources_;
+    Table destinations_;
 };
 
 }  // namespace gpushm

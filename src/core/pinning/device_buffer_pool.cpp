@@ -14,9 +14,13 @@ constexpr size_t kMaxIdleBytes = size_t{256} << 20;
 constexpr size_t kMaxTakenBytes = size_t{1} << 30;
 constexpr size_t kUnit = size_t{2} << 20;  // what the driver takes from the GPU at a time
 
+/** Of short messages, which may be many; the driver puts several into a unit. */
+constexpr size_t kShortBytes = size_t{8} << 10;
+constexpr size_t kShortUnit = size_t{64} << 10;
+
 /** The size to allocate: a next caller that needs a little more can use the block, too. */
 size_t rounded(size_t bytes) {
-    return (bytes + bytes / 8 + kUnit - 1) / kUnit * kUnit;
+    return bytes <= kShortBytes ? kShortUnit : (bytes + bytes / 8 + kUnit - 1) / kUnit * kUnit;
 }
 
 }  // namespace

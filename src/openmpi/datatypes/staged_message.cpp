@@ -65,7 +65,9 @@ std::unique_ptr<StagedMessage> StagedMessage::make(void *buffer, size_t count,
     GenericDatatypes &datatypes = GenericDatatypes::instance();
     const void *elements = datatypes.find(datatype);
     const size_t bytes = elements != nullptr ? OpalDatatype(elements).size() * count : 0;
-    if (bytes == 0 || buffer == nullptr) {
+    const bool is_short = bytes <= PinnedBufferPool::kSmallBlockBytes;
+    if (bytes == 0 || buffer == nullptr ||
+        (!is_short && bytes < std::min(limits.device, limits.rows))) {
         return nullptr;
     }
     const MemoryInfo info =
@@ -79,14 +81,16 @@ std::unique_ptr<StagedMessage> StagedMessage::make(void *buffer, size_t count,
         offset + layout->end > static_cast<ptrdiff_t>(info.length)) {
         return nullptr;  // it is in several kinds of memory
     }
-    const bool in_host_memory =
-        bytes < limits.device && (bytes < limits.rows || !can_be_shown(*layout, info));
-    if (in_host_memory && bytes > PinnedBufferPool::kSmallBlockBytes) {
-        return nullptr;
-    }
-    std::unique_ptr<StagedMessage> message(
-        new StagedMessage(buffer, bytes, in_host_memory, std::move(layout), info));
-    return message->has_block() ? std::move(message) : nullptr;
+    const auto stage = [&](bool in_host_memory) {
+        std::unique_ptr<StagedMessage> message(
+            new StagedMessage(buffer, bytes, in_host_memory, layout, info));
+        return message->has_block() ? std::move(message) : nullptr;
+    };
+    const bool in_device_memory =
+        bytes >= limits.device || (bytes >= limits.rows && can_be_shown(*layout, info));
+    std::unique_ptr<StagedMessage> message = in_device_memory ? stage(false) : nullptr;
+    const bool may_be_in_host_memory = is_short && bytes < limits.device;
+    return message != nullptr || !may_be_in_host_memory ? std::move(message) : stage(true);
 }
 
 StagedMessage::StagedMessage(void *buffer, size_t bytes, bool in_host_memory,
