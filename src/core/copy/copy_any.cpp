@@ -37,24 +37,33 @@ Status start_any(CopyEngine &engine, void *destination, const void *source, size
 
 namespace {
 
-/** With an engine of the pool. A short message for a block that stands for rows (RowViews) goes
- * into the rows; CopyEngine does the same for those that are read. */
-Status copy_directly(void *destination, const void *source, size_t length, const CopySides &sides) {
-    CopyJob job = job_between(destination, source, length, sides);
-    const std::optional<StridedRows> rows =
-        length <= PinnedBufferPool::kSmallBlockBytes
-            ? RowViews::instance().destination(destination, length)
-            : std::nullopt;
-    if (rows) {
-        job.destination = reinterpret_cast<void *>(rows->address);
-        job.length = rows->length;
-        job.rows = {rows->count, rows->pitch, rows->length};
-    }
+/** With an engine of the pool. */
+Status copy_job(const CopyJob &job) {
     BorrowedEngine engine;
     const Status status = engine->copy(job);
     if (status != Status::ok) {
         engine.discard();
-    } else if (rows) {
+    }
+    return status;
+}
+
+/** A short message for a block that stands for rows (RowViews) goes into the rows; CopyEngine does
+ * the same for those that are read. */
+Status copy_directly(void *destination, const void *source, size_t length, const CopySides &sides) {
+    const std::optional<StridedRows> rows =
+        length <= PinnedBufferPool::kSmallBlockBytes
+            ? RowViews::instance().destination(destination, length)
+            : std::nullopt;
+    if (!rows) {
+        return copy_job(job_between(destination, source, length, sides));
+    }
+    auto *const first_row = reinterpret_cast<void *>(rows->address);
+    CopySides into_rows = sides;
+    into_rows.gpu_side = query_memory(first_row);  // it was the block
+    CopyJob job = job_between(first_row, source, rows->length, into_rows);
+    job.rows = {rows->count, rows->pitch, rows->length};
+    const Status status = copy_job(job);
+    if (status == Status::ok) {
         RowViews::instance().set_filled(destination);
     }
     return status;

@@ -5,9 +5,11 @@
 #include "core/base/no_throw.hpp"
 #include "core/copy/copy_batch.hpp"
 #include "core/copy/driver_copies.hpp"
+#include "core/copy/reachability.hpp"
 #include "core/copy/row_views.hpp"
 #include "core/copy/stream_calls.hpp"
 #include "core/cuda/driver_watch.hpp"
+#include "core/memory/memory_query.hpp"
 #include "core/pinning/pinned_buffer_pool.hpp"
 #include "core/pinning/segment_table.hpp"
 
@@ -32,22 +34,30 @@ bool complete_source(const CopyJob &job) {
                                      (job.rows.count - 1) * job.rows.source_pitch + job.length);
 }
 
-/** The job that reads the rows instead of a whole block that is not filled. Empty: there is no such
- * block, or it is too long: copies of rows to pageable host memory are slow, and copy_any() takes
- * another way for short ones only. */
-std::optional<CopyJob> reading_rows(const CopyJob &job) {
-    const std::optional<StridedRows> rows =
-        job.rows.count == 1 && job.length <= PinnedBufferPool::kSmallBlockBytes
-            ? RowViews::instance().source(job.source, job.length)
-            : std::nullopt;
-    if (!rows) {
-        return std::nullopt;
-    }
-    CopyJob by_rows = job;
-    by_rows.source = reinterpret_cast<const void *>(rows->address);
-    by_rows.length = rows->length;
-    by_rows.rows = {rows->count, rows->length, rows->pitch};
-    by_rows.in_reach = false;
+/** The rows to read instead of a whole block that is not filled. Empty: there is no such block, or
+ * it is too long: copies of rows to pageable host memory are slow, and copy_any() takes another way
+ * for short ones only. */
+std::optional<StridedRows> rows_to_read(const CopyJob &job) {
+    return job.rows.count == 1 && job.length <= PinnedBufferPool::kSmallBlockBytes
+               ? RowViews::instance().source(job.source, job.length)
+               : std::nullopt;
+}
+
+/** The job that reads rows, which are memory of `info`, instead of its source. */
+CopyJob reading(const StridedRows &rows, const MemoryInfo &info, const CopyJob &job) {
+    const bool from_gpu_side = covers(job.gpu_side, job.source, 1);
+    CopyJob by_rows = {job.destination, reinterpret_cast<const void *>(rows.address), rows.length,
+                       from_gpu_side ? info : job.gpu_side, job.direction};
+    by_rows.rows = {rows.count, rows.length, rows.pitch};
+    by_rows.from_host = job.from_host;
+    by_rows.to_host = job.to_host;
+    by_rows.urgent = job.urgent;
+    by_rows.source_may_go = job.source_may_go;
+    by_rows.other_side = job.other_side;
+    by_rows.transfer_bytes = job.transfer_bytes;
+    by_rows.joint_bytes = job.joint_bytes;
+    by_rows.other_info = from_gpu_side ? job.other_info : &info;
+    by_rows.mailbox = job.mailbox;
     return by_rows;
 }
 
@@ -167,8 +177,9 @@ Status CopyEngine::start(const CopyJob &job, CopyTicket *ticket) {
     if (job.length == 0) {
         return Status::ok;
     }
-    if (const std::optional<CopyJob> by_rows = reading_rows(job)) {
-        return start(*by_rows, ticket);
+    if (const std::optional<StridedRows> rows = rows_to_read(job)) {
+        const MemoryInfo info = query_memory(reinterpret_cast<const void *>(rows->address));
+        return start(reading(*rows, info, job), ticket);
     }
     if (!complete_source(job)) {
         return Status::gpu_error;
@@ -224,8 +235,9 @@ Status CopyEngine::copy(const CopyJob &job) {
     if (job.length == 0) {
         return Status::ok;
     }
-    if (const std::optional<CopyJob> by_rows = reading_rows(job)) {
-        return copy(*by_rows);
+    if (const std::optional<StridedRows> rows = rows_to_read(job)) {
+        const MemoryInfo info = query_memory(reinterpret_cast<const void *>(rows->address));
+        return copy(reading(*rows, info, job));
     }
     if (!complete_source(job)) {
         return Status::gpu_error;

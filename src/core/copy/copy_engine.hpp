@@ -54,8 +54,8 @@ public:
      * copies up. */
     bool start_by_kernel(const std::vector<CopyJob> &jobs, std::vector<CopyTicket> *tickets);
 
-    /** Whether start() would give the copy to the standby kernel now, and that copies rows, too
-     * (StandbyConfig::rows). Costs two loads where it does not. */
+    /** Whether start() would give the copy to the standby kernel now. Costs a load where the
+     * process has none. */
     bool is_left_to_standby(const CopyJob &job);
 
     /** Whether a kernel that run() launches with this `gpu_side` surely reaches [address, +length).

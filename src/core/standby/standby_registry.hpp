@@ -26,8 +26,6 @@ public:
     /** Takes effect for contexts that are prepared later. The first caller decides. */
     void configure(const StandbyConfig &config);
 
-    /** Whether the kernels of this process copy rows, where there are any. Costs a load. */
-
     /** Makes the kernel of a context ready (StandbyKernel::load); does nothing when there is one.
      */
     void prepare(CUcontext context);

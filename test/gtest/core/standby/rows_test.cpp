@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Rows that the standby kernel copies (StandbyConfig::rows): exactly these bytes, no call of the
-// driver, and nothing of this where rows are not for it.
+// Rows that the standby kernel copies: exactly these bytes, no call of the driver, and nothing of
+// this where rows are not for it.
+#include "core/copy/copy_any.hpp"
 #include "core/copy/copy_batch.hpp"
 #include "core/copy/copy_pieces.hpp"
+#include "core/copy/row_packing.hpp"
+#include "core/copy/row_views.hpp"
 #include "core/standby/standby_registry.hpp"
 #include "test/gtest/core/standby/standby_support.hpp"
 
@@ -264,6 +267,22 @@ struct Columns {
         return {
             other.data() + column * kRows * 8, device.data() + column * 8, 8, {kRows, 8, kPitch}};
     }
+    StridedRows rows(size_t column) const {
+        return {reinterpret_cast<uint64_t>(device.data() + column * 8), 8, kRows, kPitch};
+    }
+    /** To the host and back, by blocks that stand for the column (RowViews). */
+    Status copy_views(size_t column) {
+        const StridedRows rows = this->rows(column);
+        unsigned char *const gathered = host.data() + column * kRows * 8;
+        add_row_source(block.data(), rows);
+        const Status read = copy_any(gathered, block.data(), rows.bytes());
+        RowViews::instance().remove(block.data());
+        RowViews::instance().add_destination(block.data(), rows);
+        const Status written = copy_any(block.data(), gathered, rows.bytes());
+        const bool is_filled = RowViews::instance().is_filled(block.data());
+        RowViews::instance().remove(block.data());
+        return read != Status::ok ? read : is_filled ? written : Status::gpu_error;
+    }
     /** Of the destination of to_host(). */
     bool arrived(size_t column, size_t rows = kRows) const {
         Buffer pattern(MemoryKind::host, kBytes);
@@ -280,6 +299,7 @@ struct Columns {
     Buffer device{MemoryKind::device, kBytes};
     Buffer other{MemoryKind::device, kBytes};
     Buffer host{MemoryKind::pinned, kBytes};
+    Buffer block{MemoryKind::device, kRows * 8};
 };
 
 CopyJob job_to_host(const CopyPiece &piece, const MemoryInfo &info) {
@@ -292,7 +312,7 @@ CopyJob job_to_host(const CopyPiece &piece, const MemoryInfo &info) {
 int copy_columns() {
     const std::shared_ptr<StandbyKernel> kernel = lasting_kernel_on_node("9");
     CHECK(kernel != nullptr);
-    const Columns columns;
+    Columns columns;
     const MemoryInfo info = query_memory(columns.device.data());
     CopyEngine engine;
     CHECK(engine.copy(job_to_host(columns.to_host(7), info)) == Status::ok);  // streams and events
@@ -307,10 +327,11 @@ int copy_columns() {
     CHECK(copy_pieces({columns.to_host(3, 3), columns.to_host(4)}) == Status::ok);
     CHECK(copy_pieces({columns.to_gpu(2)}) == Status::ok);
     CHECK(copy_pieces_within(info, {columns.within_gpu(2), columns.within_gpu(3)}) == Status::ok);
+    CHECK(columns.copy_views(5) == Status::ok);
     const unsigned long made = copying_calls();
     const bool lived = kernel->alive();
     CHECK(columns.arrived(0) && columns.arrived(1, 3) && columns.arrived(2) &&
-          columns.arrived(3, 3) && columns.arrived(4));
+          columns.arrived(3, 3) && columns.arrived(4) && columns.arrived(5));
     return lived ? (is_command && made == 0 ? 0 : 2) : kTryAgain;
 }
 
@@ -349,6 +370,40 @@ FreshProcess left_unserved("standby-rows-left-unserved", [] {
 TEST_F(StandbyRowsTest, AreCopiedByTheDriverIfTheKernelLeaves) {
     SKIP_UNLESS_SIMULATED();
     EXPECT_EQ(run_until_it_counts(left_unserved), 0);
+}
+
+/** The two are read by way of blocks that stand for them. */
+FreshProcess views_left_unserved("standby-views-left-unserved", [] {
+    setenv("SIMCUDA_SEED", "1", 1);
+    setenv("SIMCUDA_DELAY_US", "3000", 1);
+    const std::shared_ptr<StandbyKernel> kernel = kernel_on_node("13", kLong, kLong);
+    CHECK(kernel != nullptr);
+    const Columns columns;
+    const Buffer blocks[] = {{MemoryKind::device, Columns::kRows * 8},
+                             {MemoryKind::device, Columns::kRows * 8}};
+    CHECK(awake(*kernel));
+    CopyEngine engine;
+    CopyTicket tickets[2];
+    for (size_t i = 0; i < 2; ++i) {
+        add_row_source(blocks[i].data(), columns.rows(i));
+        const CopyPiece whole = {columns.to_host(i).destination, blocks[i].data(),
+                                 Columns::kRows * 8};
+        const MemoryInfo info = query_memory(blocks[i].data());
+        if (engine.start(job_to_host(whole, info), &tickets[i]) != Status::in_progress ||
+            tickets[i].batch->standby.end == 0) {
+            return kTryAgain;
+        }
+    }
+    reset_calls();
+    const StandbyKernels::Absence no_kernel(20'000'000'000);
+    CHECK(engine.wait(&tickets[0]) == Status::ok && engine.wait(&tickets[1]) == Status::ok);
+    CHECK(columns.arrived(0) && columns.arrived(1));
+    return calls("cuMemcpy2DAsync") > 0 ? 0 : kTryAgain;
+});
+
+TEST_F(StandbyRowsTest, BehindBlocksAreCopiedByTheDriverIfTheKernelLeaves) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(run_until_it_counts(views_left_unserved), 0);
 }
 
 /** The last row is not in reach: the kernel would end the context. */
