@@ -32,8 +32,8 @@
 // the source must not change between the two commands. 0 is no command's number.
 //
 // Rows lie at equal distances, the pitches, which are at least the length of a row and below 2^31.
-// All rows together have at most kStandbyMostRowBytes. The kernel
-// serves the command by itself, not together with those around it. Nothing of it is read ahead.
+// All rows together have at most kStandbyMostRowBytes. The kernel serves the command by itself, not
+// together with those around it. Nothing of it is read ahead.
 //
 // An answer goes to `answer`. The CPU takes it from there to its destination in host memory. Its
 // source and its length are multiples of 4.

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <random>
 #include <string>
@@ -342,20 +343,22 @@ TEST_F(StandbyRowsTest, NeedNoCallOfTheDriver) {
     EXPECT_EQ(run_until_it_counts(without_driver), 0);
 }
 
-/** Of two copies of rows the kernel serves the first one at most, and leaves. */
-FreshProcess left_unserved("standby-rows-left-unserved", [] {
+/** Of two copies of columns to the host the kernel serves the first one at most, and leaves.
+ * `source(columns, i)`: what is copied for column i. 0, kTryAgain, or what failed. */
+template <typename Source>
+int leave_two_unserved(const char *node, Source source) {
     setenv("SIMCUDA_SEED", "1", 1);
     setenv("SIMCUDA_DELAY_US", "3000", 1);  // up to three times as long, before and behind a copy
-    const std::shared_ptr<StandbyKernel> kernel = kernel_on_node("11", kLong, kLong);
+    const std::shared_ptr<StandbyKernel> kernel = kernel_on_node(node, kLong, kLong);
     CHECK(kernel != nullptr);
     const Columns columns;
-    const MemoryInfo info = query_memory(columns.device.data());
     CHECK(awake(*kernel));
     CopyEngine engine;
     CopyTicket tickets[2];
     for (size_t i = 0; i < 2; ++i) {
-        if (engine.start(job_to_host(columns.to_host(i), info), &tickets[i]) !=
-                Status::in_progress ||
+        const CopyPiece piece = source(columns, i);
+        const MemoryInfo info = query_memory(piece.source);
+        if (engine.start(job_to_host(piece, info), &tickets[i]) != Status::in_progress ||
             tickets[i].batch->standby.end == 0) {
             return kTryAgain;
         }
@@ -365,6 +368,11 @@ FreshProcess left_unserved("standby-rows-left-unserved", [] {
     CHECK(engine.wait(&tickets[0]) == Status::ok && engine.wait(&tickets[1]) == Status::ok);
     CHECK(columns.arrived(0) && columns.arrived(1));
     return calls("cuMemcpy2DAsync") > 0 ? 0 : kTryAgain;
+}
+
+FreshProcess left_unserved("standby-rows-left-unserved", [] {
+    return leave_two_unserved("11",
+                              [](const Columns &columns, size_t i) { return columns.to_host(i); });
 });
 
 TEST_F(StandbyRowsTest, AreCopiedByTheDriverIfTheKernelLeaves) {
@@ -374,31 +382,13 @@ TEST_F(StandbyRowsTest, AreCopiedByTheDriverIfTheKernelLeaves) {
 
 /** The two are read by way of blocks that stand for them. */
 FreshProcess views_left_unserved("standby-views-left-unserved", [] {
-    setenv("SIMCUDA_SEED", "1", 1);
-    setenv("SIMCUDA_DELAY_US", "3000", 1);
-    const std::shared_ptr<StandbyKernel> kernel = kernel_on_node("13", kLong, kLong);
-    CHECK(kernel != nullptr);
-    const Columns columns;
-    const Buffer blocks[] = {{MemoryKind::device, Columns::kRows * 8},
-                             {MemoryKind::device, Columns::kRows * 8}};
-    CHECK(awake(*kernel));
-    CopyEngine engine;
-    CopyTicket tickets[2];
-    for (size_t i = 0; i < 2; ++i) {
-        add_row_source(blocks[i].data(), columns.rows(i));
-        const CopyPiece whole = {columns.to_host(i).destination, blocks[i].data(),
-                                 Columns::kRows * 8};
-        const MemoryInfo info = query_memory(blocks[i].data());
-        if (engine.start(job_to_host(whole, info), &tickets[i]) != Status::in_progress ||
-            tickets[i].batch->standby.end == 0) {
-            return kTryAgain;
-        }
-    }
-    reset_calls();
-    const StandbyKernels::Absence no_kernel(20'000'000'000);
-    CHECK(engine.wait(&tickets[0]) == Status::ok && engine.wait(&tickets[1]) == Status::ok);
-    CHECK(columns.arrived(0) && columns.arrived(1));
-    return calls("cuMemcpy2DAsync") > 0 ? 0 : kTryAgain;
+    constexpr size_t kBytes = Columns::kRows * 8;
+    std::deque<Buffer> blocks;  // allocated once the node of the driver is set
+    return leave_two_unserved("13", [&](const Columns &columns, size_t i) {
+        const Buffer &block = blocks.emplace_back(MemoryKind::device, kBytes);
+        add_row_source(block.data(), columns.rows(i));
+        return CopyPiece{columns.to_host(i).destination, block.data(), kBytes};
+    });
 });
 
 TEST_F(StandbyRowsTest, BehindBlocksAreCopiedByTheDriverIfTheKernelLeaves) {
