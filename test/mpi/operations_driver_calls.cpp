@@ -241,6 +241,46 @@ void test_reduced_characters(Trial &trial) {
     }
 }
 
+// Rank n has GPU n modulo the GPUs.
+bool shares_gpu() {
+    const auto count = reinterpret_cast<int (*)(int *)>(driver_function("cuDeviceGetCount"));
+    int devices = 0;
+    int rank = 0;
+    int size = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    return count(&devices) == 0 && (rank >= devices || rank + devices < size);
+}
+
+// Kernels that reduce would wait for those of the other ranks on the GPU. The ranks need some
+// milliseconds to find each other.
+void test_reduction_on_shared_gpu(Trial &trial) {
+    constexpr int kElements = 100'000;
+    constexpr int kRounds = 1000;
+    const LayoutPtr type = make_byte();
+    const Group &group = trial.group();
+    int none_launched = runs_in_host_memory(trial) && shares_gpu() ? 0 : 1;
+    int rounds = 0;
+    for (int all_done = 0; all_done == 0 && rounds < kRounds; ++rounds) {
+        Exchange exchange(trial, "one round");
+        const Items own = exchange.blank(Role::source, *type, kElements);
+        const Items all = exchange.destination(*type, kElements);
+        own.fill(0, Bytes(kElements, 7));
+        all.change(0, Bytes(kElements, static_cast<unsigned char>(7 * group.size)));
+        exchange.run([&] {
+            const unsigned long before = counter()("cuLaunchKernel");
+            exchange.require(MPI_Allreduce(own.address(), all.address(), kElements, MPI_CHAR,
+                                           MPI_SUM, group.comm),
+                             "MPI_Allreduce");
+            none_launched |= counter()("cuLaunchKernel") == before ? 1 : 0;
+        });
+        MPI_Allreduce(&none_launched, &all_done, 1, MPI_INT, MPI_MIN, group.comm);
+    }
+    if (rounds == kRounds) {
+        trial.fail("a GPU of several ranks computes");
+    }
+}
+
 #if GPUSHM_TEST_MPI4
 
 using Copy = int (*)(void *destination, const void *source, size_t bytes);
@@ -373,6 +413,7 @@ void add_driver_calls(Registry &registry) {
         registry.add("short scatter, calls of the driver", test_short_scatter);
         registry.add("short Iallgather, calls of the driver", test_short_allgather);
         registry.add("reduced characters, calls of the driver", test_reduced_characters);
+        registry.add("reduction on a shared GPU", test_reduction_on_shared_gpu);
 #if GPUSHM_TEST_MPI4
         registry.add("short Allgather_init behind copies", test_persistent_start);
         registry.add("many Allreduce_init, GPU memory", test_many_persistent);

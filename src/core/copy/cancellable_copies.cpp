@@ -104,9 +104,9 @@ bool CancellableCopies::has_room() const {
            (launches_.size() < kMaxLaunches && !is_cancelled(slot_->cancelled, slot_->number + 1));
 }
 
-bool CancellableCopies::start(const std::shared_ptr<CopyBatch> &batch) {
+bool CancellableCopies::start(const std::shared_ptr<CopyBatch> &batch, bool through_host) {
     drop_passed();
-    if (is_closed()) {
+    if (is_closed() || through_host) {
         staged_.add(batch);
     } else if (!waiting_.empty() || !has_room()) {
         waiting_.push_back(batch);

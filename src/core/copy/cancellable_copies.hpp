@@ -43,9 +43,10 @@ public:
      * has ended. */
     ~CancellableCopies();
 
-    /** A batch of one copy, of one row, between memory that kernels of the context reach. False:
-     * nothing was started. */
-    bool start(const std::shared_ptr<CopyBatch> &batch);
+    /** A batch of one copy, of one row, between memory that kernels of the context reach.
+     * `through_host`: it is not to wait for kernels of other processes. False: nothing was started.
+     */
+    bool start(const std::shared_ptr<CopyBatch> &batch, bool through_host);
 
     /** Nothing that was started is under way. */
     bool idle() const { return launched_ == 0 && waiting_.empty() && staged_.count() == 0; }

@@ -1,10 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/copy/copy_batch.hpp"
 
+#include "core/copy/host_rows.hpp"
 #include "core/copy/reachability.hpp"
 #include "core/memory/memory_query.hpp"
+#include "core/standby/gpu_sharing.hpp"
 
 namespace gpushm {
+
+namespace {
+
+/** Kernels of other processes do not run meanwhile, and it does not wait for their end. */
+bool is_for_copy_engine(const CopyJob &job, const CopyOperand &source) {
+    return is_from_host(job, source) && rows_for_copy_engine(job.length) > 1 &&
+           GpuSharing::instance().others(job.gpu_side.device) != GpuSharing::Others::none;
+}
+
+}  // namespace
 
 BatchedCopy batched(const CopyJob &job, CopyOperands &operands) {
     BatchedCopy copy = {job.destination, job.source, job.length, job.rows};
@@ -13,6 +25,11 @@ BatchedCopy batched(const CopyJob &job, CopyOperands &operands) {
     if (job.rows.count > 1) {
         copy.destination_on_gpu = !job.to_host && operands.destination.info().needs_gpu();
         copy.source_on_gpu = !job.from_host && operands.source.info().needs_gpu();
+    } else if (is_for_copy_engine(job, operands.source)) {
+        copy.rows.count = rows_for_copy_engine(job.length);
+        copy.length /= copy.rows.count;
+        copy.rows.destination_pitch = copy.rows.source_pitch = copy.length;
+        copy.destination_on_gpu = true;
     }
     return copy;
 }

@@ -126,6 +126,7 @@ private:
 
     // By CancellableCopies.
     static bool is_within_gpu(const CopyJob &job, Means &means);
+    static bool waits_for_kernels(const CopyJob &job);
     bool start_within_gpu(const CopyJob &job, Means &means, CopyTicket *ticket);
     unsigned advance_cancellable(GpuContext &context);
 

@@ -9,12 +9,19 @@
 #include "core/memory/page_residency.hpp"
 #include "core/pinning/segment_table.hpp"
 #include "core/shm/mailbox_receiver.hpp"
+#include "core/standby/gpu_sharing.hpp"
 #include "core/standby/standby_registry.hpp"
 
 #include <algorithm>
 #include <utility>
 
 namespace gpushm {
+namespace {
+
+// Bytes that go to the host and back while the GPU turns to another process, 0.14 ms.
+constexpr size_t kLongestThroughHost = 2u << 20;
+
+}  // namespace
 
 // ---------------------------------------------------------------- the standby kernel
 
@@ -43,10 +50,6 @@ namespace {
 /** The bytes that count for the limit. */
 size_t bytes_of_transfer(const CopyJob &job) {
     return std::max(job.bytes(), job.transfer_bytes);
-}
-
-bool is_from_host(const CopyJob &job, const CopyOperand &source) {
-    return source.pinned_by_us || job.from_host;
 }
 
 }  // namespace
@@ -139,7 +142,7 @@ Status CopyEngine::note_or_await(const CopyJob &job, Means &means, const Standby
 void CopyEngine::submit_unserved(GpuContext &context, const std::shared_ptr<CopyBatch> &batch) {
     if (context.kernels != nullptr && batch->is_within_gpu()) {
         relax_capture();
-        if (context.start_cancellable(batch)) {
+        if (context.start_cancellable(batch, false)) {
             return;
         }
     }
@@ -191,6 +194,13 @@ bool CopyEngine::is_within_gpu(const CopyJob &job, Means &means) {
                            job.length));
 }
 
+/** Whether a kernel that copies would wait longer for those of another process than the way through
+ * host memory takes. */
+bool CopyEngine::waits_for_kernels(const CopyJob &job) {
+    return job.bytes() <= kLongestThroughHost &&
+           !GpuSharing::instance().may_run_kernels(job.gpu_side.device);
+}
+
 /** False: the copy is for the driver. */
 bool CopyEngine::start_within_gpu(const CopyJob &job, Means &means, CopyTicket *ticket) {
     if (!is_within_gpu(job, means)) {
@@ -199,7 +209,7 @@ bool CopyEngine::start_within_gpu(const CopyJob &job, Means &means, CopyTicket *
     const std::shared_ptr<CopyBatch> batch = new_batch(means.context->last_cancellable);
     batch->copies.push_back(batched(job, means.operands));
     relax_capture();
-    if (!means.context->start_cancellable(batch)) {
+    if (!means.context->start_cancellable(batch, waits_for_kernels(job))) {
         return false;
     }
     ++under_way_;

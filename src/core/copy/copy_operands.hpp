@@ -55,4 +55,10 @@ struct CopyOperands {
     CopyOperand source;
 };
 
+/** Whether the source is page-locked host memory. `source` is its operand, of which pinned_by_us is
+ * set. */
+inline bool is_from_host(const CopyJob &job, const CopyOperand &source) {
+    return source.pinned_by_us || job.from_host;
+}
+
 }  // namespace gpushm

@@ -54,7 +54,7 @@ public:
     bool is_busy() const;
 
     /** CancellableCopies::start() for a batch of one copy. False: it is for the driver. */
-    bool start_cancellable(const std::shared_ptr<CopyBatch> &batch);
+    bool start_cancellable(const std::shared_ptr<CopyBatch> &batch, bool through_host);
 
     /** Marks as failed what was given to it, and passes each batch to `end`. Allocates nothing. */
     template <typename End>

@@ -20,10 +20,14 @@ GpuClaims &GpuClaims::instance() {
 void GpuClaims::begin_in_child() {
     if (mutex_.try_lock()) {
         for (auto &[device, claim] : claims_) {
-            claim = UniqueFd();  // not erased, which would need the heap's mutex
+            claim.name = UniqueFd();  // not erased, which would need the heap's mutex
         }
     }
     new (this) GpuClaims;
+}
+
+UniqueFd GpuClaims::bind_name(CUdevice device) {
+    return bind_abstract("standby", {device_identity(device), 0});
 }
 
 /** Processes of all users count, since kernels of two users take turns by time slices, too. Any
@@ -33,10 +37,10 @@ void GpuClaims::begin_in_child() {
  * (doc/decisions/standby-one-process.md). */
 bool GpuClaims::claim(CUdevice device) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    UniqueFd &claim = claims_[device];
-    if (!claim) {
-        claim = bind_abstract("standby", {device_identity(device), 0});
-        if (!claim) {
+    Claim &claim = claims_[device];
+    if (!claim.name && !claim.is_left) {
+        claim.name = bind_name(device);
+        if (!claim.name) {
             GPUSHM_LOG_ONCE(debug,
                             "another process has the standby kernel of a GPU, or no socket can be "
                             "made (%s): the copy engine copies small messages there; ss -xap shows "
@@ -44,12 +48,19 @@ bool GpuClaims::claim(CUdevice device) {
                             strerror(errno));
         }
     }
-    return bool(claim);
+    return bool(claim.name);
 }
 
-void GpuClaims::release(CUdevice device) {
+void GpuClaims::leave(CUdevice device) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    claims_.erase(device);
+    Claim &claim = claims_[device];
+    claim.name = UniqueFd();
+    claim.is_left = true;
+}
+
+bool GpuClaims::is_taken(CUdevice device) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return !claims_[device].name && !bind_name(device) && errno == EADDRINUSE;
 }
 
 }  // namespace gpushm

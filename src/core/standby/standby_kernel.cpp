@@ -8,6 +8,7 @@
 #include "core/kernels/kernel_code.hpp"
 #include "core/memory/page_residency.hpp"
 #include "core/standby/gpu_claims.hpp"
+#include "core/standby/gpu_sharing.hpp"
 #include "core/standby/standby_demand.hpp"
 
 #include <algorithm>
@@ -170,11 +171,14 @@ bool StandbyKernel::tend(Moment moment, bool may_launch, uint64_t now) {
     return in_use || running_.load(std::memory_order_relaxed);
 }
 
+/** Kernels of other processes would wait until the standby kernel has left. */
 bool StandbyKernel::claim_gpu(uint64_t now) {
     if (now < next_claim_) {
         return false;
     }
-    const bool claimed = GpuClaims::instance().claim(device_);
+    const bool disturbs = config_.mode == StandbyConfig::Mode::when_it_pays &&
+                          GpuSharing::instance().others(device_) == GpuSharing::Others::kernels;
+    const bool claimed = !disturbs && GpuClaims::instance().claim(device_);
     if (!claimed) {
         next_claim_ = now + kClaimIntervalNs;
     }

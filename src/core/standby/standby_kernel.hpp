@@ -78,9 +78,6 @@ public:
     void dismiss();
     /** Ends its use: it is dismissed and never launched again. */
     void retire();
-    bool is_loaded() const { return code_.load(std::memory_order_acquire) == Code::loaded; }
-    /** Defined once it is loaded. */
-    CUdevice device() const { return device_; }
 
     /** Whether it is a cluster of blocks, which moves large copies several times as fast as one. */
     bool is_cluster() const { return cluster_function_.load(std::memory_order_relaxed) != nullptr; }

@@ -88,13 +88,11 @@ void StandbyKernels::tend_all(StandbyKernel::Moment moment) {
     StandbyDemand::instance().set_wanted(wanted);
 }
 
-void StandbyKernels::leave_to_peer(CUcontext context) {
+void StandbyKernels::leave_to_peer(CUcontext context, CUdevice device) {
+    GpuClaims::instance().leave(device);
     std::lock_guard<std::mutex> lock(mutex_);
     for (const auto &[key, kernel] : kernels_) {
         if (key.first == context) {
-            if (kernel->is_loaded()) {
-                GpuClaims::instance().release(kernel->device());
-            }
             kernel->retire();
             StandbyDemand::instance().want();  // until it has left
         }

@@ -34,9 +34,9 @@ public:
      * CudaDriver::context_id(). */
     std::shared_ptr<StandbyKernel> find(CUcontext context, unsigned long long id);
 
-    /** A peer copies for this process on the GPU of `context`: its kernel is wanted there, not
-     * ours. */
-    void leave_to_peer(CUcontext context);
+    /** A peer copies for this process on `device`, the GPU of `context`: its kernel is wanted
+     * there, not ours. */
+    void leave_to_peer(CUcontext context, CUdevice device);
 
     /** To be called again and again by threads that wait for messages. Costs a load while no kernel
      * is wanted. */

@@ -7,6 +7,7 @@
 #include "core/cuda/cuda_driver.hpp"
 #include "core/memory/registration_table.hpp"
 #include "core/memory/memory_query.hpp"
+#include "core/standby/gpu_sharing.hpp"
 #include "core/transport/joint_copies.hpp"
 
 #include <algorithm>
@@ -22,18 +23,23 @@ namespace {
 constexpr double kStagedStart = 10e-6;
 constexpr double kStagedSecondsPerByte = 1 / 45e9;
 constexpr double kHostSecondsPerByte = 1 / 12e9 - 1 / 53e9;
-// Two processes that share a GPU and take turns to copy wait for a time slice each.
+// What a kernel waits for the GPU to turn to its process (doc/decisions/standby-time-slices.md).
 constexpr double kTimeSlice = 140e-6;
 
 // Bytes. The CPU copies shorter host memory from or to the ring before a copy through the mapping
 // begins (doc/decisions/direct-copies.md).
 constexpr uint64_t kSmallestHostCopy = 64u << 10;
 
-double seconds_by_ring(bool host, bool one_gpu, uint64_t length) {
+double seconds_by_ring(bool host, uint64_t length) {
     const auto bytes = static_cast<double>(length);
-    return host      ? bytes * kHostSecondsPerByte
-           : one_gpu ? kTimeSlice
-                     : kStagedStart + bytes * kStagedSecondsPerByte;
+    return host ? bytes * kHostSecondsPerByte : kStagedStart + bytes * kStagedSecondsPerByte;
+}
+
+/** Whether a copy within this process's GPU, which a kernel makes, waits longer for kernels of
+ * other processes than the way through the ring takes, which copy engines make. */
+bool waits_for_others(const MemoryInfo &local_info, uint64_t length) {
+    return seconds_by_ring(false, length) < kTimeSlice &&
+           !GpuSharing::instance().may_run_kernels(local_info.device);
 }
 
 StridedRows in_one_row(uint64_t address, uint64_t length) {
@@ -79,8 +85,22 @@ bool DirectTransfers::same_gpu(const BufferKey &buffer, const MemoryInfo &local_
            device_identity(local_info.device) == buffer.device;
 }
 
-bool DirectTransfers::copies_for_both(const BufferKey &buffer, const MemoryInfo &local_info) const {
-    return same_gpu(buffer, local_info) && has_precedence(buffer);
+bool DirectTransfers::leaves_to_peer(const BufferKey &buffer, const MemoryInfo &local_info) {
+    if (has_precedence(buffer)) {
+        return false;
+    }
+    if (!gpu_left_to_peer_) {
+        gpu_left_to_peer_ = true;
+        StandbyKernels::instance().leave_to_peer(channel_.port.engine().context_of(local_info),
+                                                 local_info.device);
+    }
+    return true;
+}
+
+bool DirectTransfers::copies_for_both(const BufferKey &buffer, const MemoryInfo &local_info,
+                                      uint64_t length) {
+    return same_gpu(buffer, local_info) && !leaves_to_peer(buffer, local_info) &&
+           !waits_for_others(local_info, length);
 }
 
 bool DirectTransfers::is_for_push(const MemoryInfo &info, const void *address,
@@ -98,15 +118,10 @@ bool DirectTransfers::may_copy(const RemoteMemory &remote, const MemoryInfo &loc
     if (!channel_.is_current(remote)) {
         return false;
     }
-    if (same_gpu(buffer, local_info) && !has_precedence(buffer)) {
-        if (!gpu_left_to_peer_) {
-            gpu_left_to_peer_ = true;
-            StandbyKernels::instance().leave_to_peer(channel_.port.engine().context_of(local_info));
-        }
-        return false;
+    if (buffer.owner == process_cookie().low) {
+        return RegistrationTable::instance().covers(remote.registration, remote.address, length);
     }
-    return buffer.owner != process_cookie().low ||
-           RegistrationTable::instance().covers(remote.registration, remote.address, length);
+    return !same_gpu(buffer, local_info) || copies_for_both(buffer, local_info, length);
 }
 
 /** Where the peer's [address, +extent), of which `length` bytes are copied, lies for a copy from or
@@ -134,7 +149,7 @@ DirectTransfers::View DirectTransfers::view_remote(const BufferKey &buffer, uint
     view.gpu_side = local.info;
     view.gpu_side.kind = MemoryKind::device;
     view.gpu_side.context = context;
-    const double seconds = seconds_by_ring(from_host, view.one_gpu, length);
+    const double seconds = seconds_by_ring(from_host, length);
     if (from_host) {
         view.pin = HostRegistrationCache::instance().acquire(local.info, local.address,
                                                              local.extent, context, seconds);
@@ -242,7 +257,7 @@ std::optional<DirectTransfers::Plan> DirectTransfers::plan_push(const ChunkedTra
     }
     const bool peer_can_copy = transfer.source_info.kind == MemoryKind::device &&
                                make_buffer_key(transfer.source_info).can_be_mapped();
-    if (peer_can_copy && !copies_for_both(buffer, transfer.source_info)) {
+    if (peer_can_copy && !copies_for_both(buffer, transfer.source_info, transfer.total)) {
         return std::nullopt;
     }
     View view = view_remote(buffer, request.destination, transfer.total, transfer.local(),

@@ -83,8 +83,9 @@ public:
     /** Whether plan_push() may have a better answer to a request than a speculative copy, which was
      * made by a GPU or by the CPU. */
     bool may_replace_copy(const GetRequest &request, bool by_gpu);
-    /** Whether this process is to copy what a peer on its GPU asks for. */
-    bool copies_for_both(const BufferKey &buffer, const MemoryInfo &local_info) const;
+    /** Whether this process is to copy `length` bytes of a pair that shares its GPU, in either
+     * direction. */
+    bool copies_for_both(const BufferKey &buffer, const MemoryInfo &local_info, uint64_t length);
     /** Whether host memory most likely goes to a peer's GPU by a push. */
     bool is_for_push(const MemoryInfo &info, const void *address, size_t length) const;
 
@@ -109,6 +110,7 @@ public:
 
 private:
     bool same_gpu(const BufferKey &buffer, const MemoryInfo &local_info) const;
+    bool leaves_to_peer(const BufferKey &buffer, const MemoryInfo &local_info);
     bool may_copy(const RemoteMemory &remote, const MemoryInfo &local_info, uint64_t length);
     View view_remote(const BufferKey &buffer, uint64_t address, uint64_t extent,
                      const LocalMemory &local, uint64_t length, bool is_new);

@@ -64,7 +64,7 @@ PathChoice choose_path(PathParts &parts, const ChunkedTransfer &put, const PathQ
 }
 
 /** A copy that has begun is not used where a GPU of this process is quicker than the CPU that made
- * it, nor where the peer's copy out of the ring would wait for a time slice of the shared GPU. */
+ * it, nor where this process copies for both within a GPU. */
 PathChoice choose_path(PathParts &parts, const GetRequest &request) {
     PathChoice choice = {TransferPath::ring};
     choice.copied = parts.sender.find_copy(request);
@@ -76,7 +76,8 @@ PathChoice choose_path(PathParts &parts, const GetRequest &request) {
     choice.reply = describe_reply(
         request, choice.copied != nullptr ? std::optional<bool>(by_gpu) : std::nullopt);
     const bool for_both =
-        by_gpu && parts.direct.copies_for_both(request.buffer, choice.reply->source_info);
+        by_gpu && parts.direct.copies_for_both(request.buffer, choice.reply->source_info,
+                                               choice.reply->total);
     if (!by_gpu || for_both) {
         choice.plan = parts.direct.plan_push(*choice.reply, request);
     }

@@ -7,6 +7,7 @@
 #include "core/copy/engine_pool.hpp"
 #include "core/memory/memory_query.hpp"
 #include "core/memory/page_residency.hpp"
+#include "core/standby/gpu_sharing.hpp"
 #include "openmpi/binding/opal_datatype.hpp"
 #include "openmpi/settings/settings.hpp"
 
@@ -36,6 +37,13 @@ bool is_at_most(size_t most, const OwnBuffers &own) {
 /** At most kMax, so that products with it do not overflow. */
 size_t limit() {
     return std::min(limits().host_collectives, kMax);
+}
+
+/** Whether a kernel that reduces waits for kernels of other processes. */
+bool waits_for_gpu(const OwnBuffers &own) {
+    const MemoryInfo info = query_memory(own.result_bytes > 0 ? own.receive : own.send);
+    return info.needs_gpu() &&
+           GpuSharing::instance().others(info.device) != GpuSharing::Others::none;
 }
 
 /** Copies without a query of the memory kinds. copy_any(), which has them queried and more ways to
@@ -104,7 +112,8 @@ size_t small_count(ptrdiff_t count) {
 // doc/decisions/openmpi-small-collectives.md.
 
 bool is_small_reduction(const OwnBuffers &own, const Group &group) {
-    return is_at_most(limit() / 4 * 3 * static_cast<size_t>(std::max(group.size / 2, 1)), own);
+    const size_t most = limit() / 4 * 3 * static_cast<size_t>(std::max(group.size / 2, 1));
+    return is_at_most(most, own) || (is_at_most(2 * limit(), own) && waits_for_gpu(own));
 }
 
 bool is_small_allgather(const OwnBuffers &own, const Group &group) {

@@ -394,9 +394,7 @@ size_t count_free_pinned_buffer_pool() {
 
 // ---------------------------------------------------------------- processes
 
-std::shared_ptr<StandbyKernel> kernel_on_node(const char *number, uint32_t beat_ns,
-                                              uint32_t life_ns) {
-    setenv("SIMCUDA_NODE", number, 1);  // the parent has the standby kernel of its GPUs
+std::shared_ptr<StandbyKernel> fresh_kernel(uint32_t beat_ns, uint32_t life_ns) {
     const CUcontext context = enter_primary_context(0);
     if (context == nullptr) {
         return nullptr;
@@ -415,6 +413,8 @@ FreshProcess::FreshProcess(const char *name, int (*body)())
 int FreshProcess::run() const {
     Child child([this](const Channel &) {
         const std::string argument = std::string("--fresh=") + name_;
+        // The parent may use its GPUs, and have the claim of one.
+        setenv("SIMCUDA_NODE", std::to_string(getpid()).c_str(), 1);
         execl("/proc/self/exe", "core_gpu_test", argument.c_str(), nullptr);
         return 127;
     });

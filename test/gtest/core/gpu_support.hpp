@@ -131,7 +131,8 @@ constexpr MemoryKind kAllKinds[] = {MemoryKind::host, MemoryKind::pinned, Memory
         }                                                                         \
     } while (false)
 
-/** Runs `body` in a process of its own, which has not called the driver before; 0 when it is right.
+/** Runs `body` in a process of its own, which has not called the driver before and has simulated
+ * GPUs of its own; 0 when it is right.
  * Define it at namespace scope: FreshProcess name("name", [] { ... return 0; }); */
 class FreshProcess {
 public:
@@ -146,10 +147,9 @@ private:
     FreshProcess *next_;
 };
 
-/** Of a process of its own, which has standby kernels of its own on a node of this number: the one
- * of the primary context of its first device, which is current; null where that cannot be had. */
-std::shared_ptr<StandbyKernel> kernel_on_node(const char *number, uint32_t beat_ns,
-                                              uint32_t life_ns);
+/** Of a FreshProcess: the standby kernel of the primary context of its first device, which is
+ * current; null where that cannot be had. */
+std::shared_ptr<StandbyKernel> fresh_kernel(uint32_t beat_ns, uint32_t life_ns);
 
 /** The simulated GPU has a copy to do for so long; others that begin meanwhile take as long, unless
  * others_are_fast(). */

@@ -68,7 +68,7 @@ size_t wiped_on_fork() {
 }
 
 FreshProcess many_contexts("kernels-of-many-contexts", [] {
-    CHECK(kernel_on_node("30", 200'000, 1'000'000) != nullptr);
+    CHECK(fresh_kernel(200'000, 1'000'000) != nullptr);
     std::weak_ptr<StandbyKernel> last_kernel;
     std::weak_ptr<const KernelCode> last_code;
     size_t of_one = 0;

@@ -226,10 +226,10 @@ int run_until_it_counts(const FreshProcess &process) {
     return result;
 }
 
-/** kernel_on_node() whose kernel stays though this thread has to wait for a processor. */
-std::shared_ptr<StandbyKernel> lasting_kernel_on_node(const char *number) {
+/** fresh_kernel() whose kernel stays though this thread has to wait for a processor. */
+std::shared_ptr<StandbyKernel> lasting_kernel() {
     setenv("SIMCUDA_KERNEL_TIME_SCALE", "100000", 1);
-    return kernel_on_node(number, kLong, kLong);
+    return fresh_kernel(kLong, kLong);
 }
 
 /** Whether a kernel of StandbyKernels runs in time. */
@@ -311,7 +311,7 @@ CopyJob job_to_host(const CopyPiece &piece, const MemoryInfo &info) {
 
 /** Whether copies of rows by an engine and by copy_pieces() are commands. 0 or what failed. */
 int copy_columns() {
-    const std::shared_ptr<StandbyKernel> kernel = lasting_kernel_on_node("9");
+    const std::shared_ptr<StandbyKernel> kernel = lasting_kernel();
     CHECK(kernel != nullptr);
     Columns columns;
     const MemoryInfo info = query_memory(columns.device.data());
@@ -346,10 +346,10 @@ TEST_F(StandbyRowsTest, NeedNoCallOfTheDriver) {
 /** Of two copies of columns to the host the kernel serves the first one at most, and leaves.
  * `source(columns, i)`: what is copied for column i. 0, kTryAgain, or what failed. */
 template <typename Source>
-int leave_two_unserved(const char *node, Source source) {
+int leave_two_unserved(Source source) {
     setenv("SIMCUDA_SEED", "1", 1);
     setenv("SIMCUDA_DELAY_US", "3000", 1);  // up to three times as long, before and behind a copy
-    const std::shared_ptr<StandbyKernel> kernel = kernel_on_node(node, kLong, kLong);
+    const std::shared_ptr<StandbyKernel> kernel = fresh_kernel(kLong, kLong);
     CHECK(kernel != nullptr);
     const Columns columns;
     CHECK(awake(*kernel));
@@ -371,8 +371,7 @@ int leave_two_unserved(const char *node, Source source) {
 }
 
 FreshProcess left_unserved("standby-rows-left-unserved", [] {
-    return leave_two_unserved("11",
-                              [](const Columns &columns, size_t i) { return columns.to_host(i); });
+    return leave_two_unserved([](const Columns &columns, size_t i) { return columns.to_host(i); });
 });
 
 TEST_F(StandbyRowsTest, AreCopiedByTheDriverIfTheKernelLeaves) {
@@ -384,7 +383,7 @@ TEST_F(StandbyRowsTest, AreCopiedByTheDriverIfTheKernelLeaves) {
 FreshProcess views_left_unserved("standby-views-left-unserved", [] {
     constexpr size_t kBytes = Columns::kRows * 8;
     std::deque<Buffer> blocks;  // allocated once the node of the driver is set
-    return leave_two_unserved("13", [&](const Columns &columns, size_t i) {
+    return leave_two_unserved([&](const Columns &columns, size_t i) {
         const Buffer &block = blocks.emplace_back(MemoryKind::device, kBytes);
         add_row_source(block.data(), columns.rows(i));
         return CopyPiece{columns.to_host(i).destination, block.data(), kBytes};
@@ -398,7 +397,7 @@ TEST_F(StandbyRowsTest, BehindBlocksAreCopiedByTheDriverIfTheKernelLeaves) {
 
 /** The last row is not in reach: the kernel would end the context. */
 FreshProcess out_of_reach("standby-rows-out-of-reach", [] {
-    const std::shared_ptr<StandbyKernel> kernel = lasting_kernel_on_node("12");
+    const std::shared_ptr<StandbyKernel> kernel = lasting_kernel();
     CHECK(kernel != nullptr && awake(*kernel));
     const Buffer device(MemoryKind::device, 4096);
     Buffer host(MemoryKind::pinned, 4096);

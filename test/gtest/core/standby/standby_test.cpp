@@ -1013,7 +1013,7 @@ TEST_F(StandbyLaunchedMeanwhile, IsNotTakenForKilled) {
 /** A tool's callback runs within a call of the driver, and may call the driver itself. */
 FreshProcess launch_with_a_tool("standby-launch-with-a-tool", [] {
     alarm(30);
-    const std::shared_ptr<StandbyKernel> kernel = kernel_on_node("1", 200'000, 1'000'000);
+    const std::shared_ptr<StandbyKernel> kernel = fresh_kernel(200'000, 1'000'000);
     if (!kernel) {
         return 1;
     }
@@ -1069,7 +1069,7 @@ int tell_absence(bool is_retired) {
     setenv("SIMCUDA_SEED", std::to_string(getpid()).c_str(), 1);  // other delays with each attempt
     setenv("SIMCUDA_DELAY_US", "3000", 1);  // up to three times as long, before and behind the copy
     constexpr uint32_t kLong = 1'000'000'000;
-    const std::shared_ptr<StandbyKernel> kernel = kernel_on_node("4", kLong, kLong);
+    const std::shared_ptr<StandbyKernel> kernel = fresh_kernel(kLong, kLong);
     CUcontext context = nullptr;
     CudaDriver::get()->ctx_get_current(&context);
     Buffer source(MemoryKind::pinned, 64);
@@ -1083,7 +1083,7 @@ int tell_absence(bool is_retired) {
     // each attempt.
     std::this_thread::sleep_for(std::chrono::microseconds(getpid() % 7 * 300));
     if (is_retired) {
-        kernels.leave_to_peer(context);
+        kernels.leave_to_peer(context, 0);
         kernels.tend(StandbyKernel::Moment::idle);
     }
     bool was_incomplete = false;
@@ -1116,7 +1116,7 @@ FreshProcess closes_segment("standby-closes-segment", [] {
     setenv("SIMCUDA_DELAY_US", "100000",
            1);  // up to three times as long, before and behind the copy
     constexpr uint32_t kLong = 1'000'000'000;
-    const std::shared_ptr<StandbyKernel> kernel = kernel_on_node("6", kLong, kLong);
+    const std::shared_ptr<StandbyKernel> kernel = fresh_kernel(kLong, kLong);
     const LogCapture log;
     auto segment = Segment::create("gpushm-test", 65536);
     Buffer source(MemoryKind::pinned, 64);
@@ -1143,11 +1143,11 @@ TEST_F(Standby, ASegmentIsUnlockedWhenTheKernelHasLeft) {
  * what they are of is copied by other kernels, if it is there. */
 class HalfServed {
 public:
-    explicit HalfServed(const char *node) {
+    HalfServed() {
         setenv("SIMCUDA_SEED", "1", 1);
         setenv("SIMCUDA_DELAY_US", "3000",
                1);  // up to three times as long, before and behind the copy
-        kernel = kernel_on_node(node, kLong, kLong);
+        kernel = fresh_kernel(kLong, kLong);
         for (size_t i = 0; i < 2; ++i) {
             source[i] = std::make_unique<Buffer>(MemoryKind::device, 4096);
             destination[i] = std::make_unique<Buffer>(MemoryKind::device, 4096);
@@ -1192,7 +1192,7 @@ public:
 
 /** An engine that ends takes its copies with it: nobody will ask how they ended. */
 FreshProcess engine_has_ended("standby-engine-has-ended", [] {
-    HalfServed copies("6");
+    HalfServed copies;
     auto engine = std::make_unique<CopyEngine>();
     if (const int failed = copies.start(*engine)) {
         return failed;
@@ -1212,7 +1212,7 @@ TEST_F(Standby, CopiesOfAnEngineThatEndsKeepNoOtherKernelAway) {
 
 /** As by a cudaFree after a forced close, which sends the kernel away. */
 FreshProcess freed_meanwhile("standby-freed-meanwhile", [] {
-    HalfServed copies("7");
+    HalfServed copies;
     CopyEngine engine;
     if (const int failed = copies.start(engine)) {
         return failed;
@@ -1235,7 +1235,7 @@ TEST_F(Standby, WhatIsFreedBeforeAKernelCopiesItNoOtherKernelTouches) {
 /** A child that lives on, such as one that loads data, would keep all processes of the node from
  * the GPU. */
 FreshProcess claim_and_child("standby-claim-and-child", [] {
-    const std::shared_ptr<StandbyKernel> kernel = kernel_on_node("8", 200'000, 1'000'000);
+    const std::shared_ptr<StandbyKernel> kernel = fresh_kernel(200'000, 1'000'000);
     CUcontext context = nullptr;
     CudaDriver::get()->ctx_get_current(&context);
     Buffer source(MemoryKind::pinned, 64);
@@ -1253,8 +1253,8 @@ FreshProcess claim_and_child("standby-claim-and-child", [] {
     if (!child.channel().receive(&lives)) {
         return 3;
     }
-    StandbyKernels::instance().leave_to_peer(context);
-    return GpuClaims::instance().claim(kernel->device()) ? 0 : 2;
+    StandbyKernels::instance().leave_to_peer(context, 0);
+    return GpuClaims::instance().is_taken(0) ? 2 : 0;
 });
 
 TEST_F(Standby, AChildDoesNotKeepTheGpu) {
@@ -1266,7 +1266,7 @@ TEST_F(Standby, AChildDoesNotKeepTheGpu) {
 FreshProcess dying("standby-dies", [] {
     setenv("SIMCUDA_KERNEL_DIES", "2", 1);
     constexpr uint32_t kLong = 1'000'000'000;
-    const std::shared_ptr<StandbyKernel> kernel = kernel_on_node("7", kLong, kLong);
+    const std::shared_ptr<StandbyKernel> kernel = fresh_kernel(kLong, kLong);
     Buffer memory(MemoryKind::pinned, 4096);
     StandbyTicket first;
     if (!kernel || !give_awake(*kernel, {memory.data() + 2048, memory.data(), 64}, &first)) {
@@ -1296,7 +1296,7 @@ TEST_F(Standby, ThatDiesServesNothingMore) {
 FreshProcess killed_is_gone("standby-killed-is-gone", [] {
     setenv("SIMCUDA_KERNEL_DIES", "1", 1);
     constexpr uint32_t kLong = 1'000'000'000;
-    const std::shared_ptr<StandbyKernel> kernel = kernel_on_node("5", kLong, kLong);
+    const std::shared_ptr<StandbyKernel> kernel = fresh_kernel(kLong, kLong);
     Buffer source(MemoryKind::pinned, 64);
     Buffer destination(MemoryKind::device, 64);
     StandbyTicket ticket;
@@ -1325,7 +1325,7 @@ TEST_F(Standby, OneThatWasKilledIsNotWaitedFor) {
  * its own, for the setting is the process's. */
 FreshProcess copies_without_the_driver("standby-copies-call-no-driver", [] {
     constexpr uint32_t kLong = 1'000'000'000;
-    const std::shared_ptr<StandbyKernel> kernel = kernel_on_node("1", kLong, kLong);
+    const std::shared_ptr<StandbyKernel> kernel = fresh_kernel(kLong, kLong);
     if (!kernel) {
         return 1;
     }
@@ -1460,7 +1460,7 @@ TEST_F(Standby, CopiesCallNoDriver) {
 FreshProcess managed_copies_bring_it("standby-managed-copies-bring-it", [] {
     setenv("SIMCUDA_DELAY_US", "20000", 1);  // what was started is under way
     constexpr uint32_t kLong = 1'000'000'000;
-    const std::shared_ptr<StandbyKernel> kernel = kernel_on_node("2", kLong, kLong);
+    const std::shared_ptr<StandbyKernel> kernel = fresh_kernel(kLong, kLong);
     if (!kernel) {
         return 1;
     }

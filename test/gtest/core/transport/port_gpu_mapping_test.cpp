@@ -6,7 +6,10 @@
 #include "core/copy/copy_any.hpp"
 #include "core/kernels/kernel_code.hpp"
 #include "core/pinning/host_registration_cache.hpp"
+#include "core/standby/gpu_claims.hpp"
+#include "core/standby/gpu_sharing.hpp"
 
+#include <chrono>
 #include <cstring>
 #include <optional>
 #include <vector>
@@ -199,6 +202,85 @@ TEST(PortGpuMapping, OnOneGpuOneProcessCopiesForBoth) {
     for (int i = 0; i < 6; ++i) {  // it is either
         EXPECT_EQ(one_gpu.run(), 0);
     }
+}
+
+constexpr int kWeCopy = 43;  // status of a process that copies for both
+
+/** Keeps the claim of the first GPU until it is killed. Made before CUDA is initialised. */
+class Claimant {
+public:
+    bool claims() const {
+        int word = 0;
+        child_.channel().send(word);
+        return child_.channel().receive(&word);
+    }
+    void kill() { child_.kill_hard(); }
+
+private:
+    Child child_{[](const Channel &channel) {
+        int word = 0;
+        if (!channel.receive(&word) || enter_primary_context(0) == nullptr ||
+            !GpuSharing::instance().may_run_kernels(0) || !GpuClaims::instance().claim(0)) {
+            return 1;
+        }
+        channel.send(word);
+        return channel.receive(&word) ? 0 : 2;
+    }};
+};
+
+/** Gets of this process, which does not copy for both, until it copies or does not. */
+bool gets_until_own_copies(Pair &pair, const RemoteMemory &remote, bool own_copies) {
+    Buffer target(MemoryKind::device, kBytes);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    for (uint64_t i = 2; std::chrono::steady_clock::now() < end; ++i) {
+        pair.peer.fill(i);
+        target.fill(0);
+        reset_calls();
+        const Status status = pair.get(target.data(), kBytes, remote);
+        const unsigned long copies = calls("cuMemcpyAsync") + calls("cuMemcpy2DAsync");
+        if (status != Status::ok || !target.check(0, kBytes, i, 0).empty()) {
+            return false;
+        }
+        if ((copies != 0) == own_copies) {
+            return true;
+        }
+    }
+    return false;
+}
+
+FreshProcess one_gpu_of_three("one-gpu-of-three", [] {
+    constexpr size_t kLong = 8 << 20;
+    Claimant third;
+    Pair pair(0);
+    CHECK(pair.start());
+    const RemoteMemory remote = pair.peer.allocate(kLong);
+    if (process_cookie().low < pair.peer.owner()) {
+        const int status = pair.peer.finish();
+        return status == 0 ? kWeCopy : status;
+    }
+    CHECK(third.claims());
+    CHECK(gets_until_own_copies(pair, remote, true));
+    // A long one takes longer through the host than it waits for the GPU.
+    Buffer target(MemoryKind::device, kLong);
+    pair.peer.fill(1000);
+    CHECK(pair.get(target.data(), kLong, remote) == Status::ok);  // maps
+    reset_calls();
+    CHECK(pair.get(target.data(), kLong, remote) == Status::ok);
+    CHECK(target.check(0, kLong, 1000, 0).empty());
+    CHECK(calls("cuMemcpyAsync") == 0);
+    third.kill();
+    CHECK(gets_until_own_copies(pair, remote, false));
+    return pair.peer.finish();
+});
+
+/** Kernels of two processes wait for time slices; copies from and to the host do not. */
+TEST(PortGpuMapping, WhereAThirdProcessHasTheGpuBothCopyThroughTheHost) {
+    SKIP_UNLESS_SIMULATED();
+    int status = kWeCopy;
+    for (int i = 0; i < 40 && status == kWeCopy; ++i) {
+        status = one_gpu_of_three.run();
+    }
+    EXPECT_EQ(status, 0);
 }
 
 constexpr int kPeerCopies = 42;  // status of a process whose peer copies for both

@@ -356,7 +356,7 @@ TEST_F(PortGpuMessages, PortThatEndsLeavesNoCopyBehind) {
  * the process's. */
 FreshProcess slots_read_ahead("slots-are-read-ahead", [] {
     constexpr size_t kBytes = 5000;
-    const std::shared_ptr<StandbyKernel> kernel = kernel_on_node("3", 200'000, 1'000'000'000);
+    const std::shared_ptr<StandbyKernel> kernel = fresh_kernel(200'000, 1'000'000'000);
     CHECK(kernel);
     Buffer locked(MemoryKind::pinned, 2 * kBytes);
     Buffer elsewhere(MemoryKind::device, 2 * kBytes);

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What processes on one GPU know of each other, and which copies they make differently then.
+#include "core/standby/gpu_sharing.hpp"
+#include "core/copy/copy_any.hpp"
+#include "core/copy/copy_engine.hpp"
+#include "core/cuda/driver_watch.hpp"
+#include "core/kernels/kernel_code.hpp"
+#include "core/shm/segment.hpp"
+#include "core/standby/gpu_claims.hpp"
+#include "test/gtest/core/gpu_support.hpp"
+
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <optional>
+
+namespace gpushm {
+namespace {
+
+using namespace test;
+
+using Others = GpuSharing::Others;
+
+bool becomes(Others expected) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(4);
+    while (GpuSharing::instance().others(0) != expected) {
+        if (std::chrono::steady_clock::now() > end) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/** Another process on the first GPU. Made before this one initialises CUDA. */
+class Neighbour {
+public:
+    enum class Deed { look, launch, claim, fork };
+
+    bool does(Deed deed) const {
+        child_.channel().send(deed);
+        Deed answer = {};
+        return child_.channel().receive(&answer) && answer == deed;
+    }
+    void kill() { child_.kill_hard(); }
+
+private:
+    static int serve(const Channel &channel) {
+        if (enter_primary_context(0) == nullptr) {
+            return 1;
+        }
+        Deed deed = {};
+        while (channel.receive(&deed)) {
+            if (deed == Deed::launch) {
+                ++DriverWatch::instance().launches;
+            }
+            if (deed == Deed::claim && !GpuClaims::instance().claim(0)) {
+                return 2;
+            }
+            if (deed == Deed::fork && fork() == 0) {
+                alarm(5);  // longer than the others look
+                pause();
+            }
+            GpuSharing::instance().others(0);
+            channel.send(deed);
+        }
+        return 0;
+    }
+
+    Child child_{serve};
+};
+
+using Deed = Neighbour::Deed;
+
+/** The neighbour looks again and again, as one that copies does. */
+bool becomes_beside(const Neighbour &neighbour, Others expected) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (GpuSharing::instance().others(0) != expected) {
+        if (!neighbour.does(Deed::look) || std::chrono::steady_clock::now() > end) {
+            return false;
+        }
+    }
+    return true;
+}
+
+FreshProcess others_are_seen("sharing-others-are-seen", [] {
+    Neighbour neighbour;
+    Neighbour second;
+    CHECK(enter_primary_context(0) != nullptr);
+    CHECK(becomes(Others::none));
+    ++DriverWatch::instance().launches;  // of its own
+    CHECK(becomes(Others::none));
+    CHECK(neighbour.does(Deed::look));
+    CHECK(becomes_beside(neighbour, Others::present));
+    CHECK(neighbour.does(Deed::launch));
+    CHECK(becomes_beside(neighbour, Others::kernels));
+    CHECK(becomes_beside(neighbour, Others::present));  // it has launched nothing for a while
+    CHECK(neighbour.does(Deed::claim));
+    CHECK(becomes_beside(neighbour, Others::kernels));
+    CHECK(second.does(Deed::look));
+    neighbour.kill();
+    CHECK(becomes_beside(second, Others::present));
+    second.kill();
+    CHECK(becomes(Others::none));
+    return 0;
+});
+
+TEST(GpuSharing, SeesWhatOthersDoAndThatTheyAreGone) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(others_are_seen.run(), 0);
+}
+
+/** Two that compute see each other, whichever of the names each of them has. */
+FreshProcess both_compute("sharing-both-compute", [] {
+    const Neighbour neighbour;
+    CHECK(enter_primary_context(0) != nullptr);
+    for (int i = 0; i < 10; ++i) {
+        ++DriverWatch::instance().launches;
+        CHECK(neighbour.does(Deed::launch));
+        CHECK(becomes_beside(neighbour, Others::kernels));
+    }
+    return 0;
+});
+
+TEST(GpuSharing, TwoThatComputeSeeEachOther) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(both_compute.run(), 0);
+}
+
+/** A child that lives on, such as one that loads data, is no user of the GPU. */
+FreshProcess marks_and_child("sharing-marks-and-child", [] {
+    Neighbour neighbour;
+    CHECK(enter_primary_context(0) != nullptr);
+    CHECK(neighbour.does(Deed::launch));
+    CHECK(becomes_beside(neighbour, Others::kernels));
+    CHECK(neighbour.does(Deed::fork));
+    neighbour.kill();
+    return becomes(Others::none) ? 0 : 2;
+});
+
+TEST(GpuSharing, AChildIsNotTakenForAUser) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(marks_and_child.run(), 0);
+}
+
+/** Copies a message in a slot to the GPU, as the driver is asked to: in rows or not. */
+bool copies_in_rows(size_t length, bool expected) {
+    auto slot = Segment::create("gpushm-test", 65536);
+    Buffer device(MemoryKind::device, 65536);
+    Buffer pattern(MemoryKind::host, 65536);
+    pattern.fill(length);
+    memcpy(slot->data(), pattern.data(), length);
+    device.fill(1);
+    reset_calls();
+    CopyEngine engine;
+    const MemoryInfo info = query_memory(device.data());
+    CopyJob job = {device.data() + 8, slot->data(), length, info, CopyDirection::to_gpu};
+    job.urgent = true;
+    if (engine.copy(job) != Status::ok) {
+        return false;
+    }
+    const bool in_rows = calls("cuMemcpy2DAsync") == 1 && calls("cuMemcpyAsync") == 0;
+    const bool in_one = calls("cuMemcpy2DAsync") == 0 && calls("cuMemcpyAsync") == 1;
+    return (expected ? in_rows : in_one) && device.check(8, length, length, 1).empty();
+}
+
+FreshProcess small_copies("sharing-small-copies", [] {
+    const Neighbour neighbour;
+    CHECK(enter_primary_context(0) != nullptr);
+    CHECK(becomes(Others::none));
+    CHECK(copies_in_rows(8, false));
+    CHECK(neighbour.does(Deed::look));
+    CHECK(becomes_beside(neighbour, Others::present));
+    for (const size_t length : {2, 3, 8, 61, 64, 67 * 2, 4096, 17 * 241, 24 << 10}) {
+        CHECK(copies_in_rows(length, true));
+    }
+    // Nothing divides them, or a copy engine copies them anyway.
+    for (const size_t length : {1, 8191, (24 << 10) + 2}) {
+        CHECK(copies_in_rows(length, false));
+    }
+    return 0;
+});
+
+/** In one row the driver copies them by the engine that runs kernels, of one process at a time. */
+TEST(GpuSharing, SmallCopiesFromTheHostGoByCopyEngines) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(small_copies.run(), 0);
+}
+
+/** Copies within the GPU, and says how often by a kernel. */
+std::optional<unsigned long> launches_of_copy(size_t length) {
+    Buffer source(MemoryKind::device, length);
+    Buffer destination(MemoryKind::device, length);
+    source.fill(length);
+    destination.fill(1);
+    reset_calls();
+    const bool copied = copy_any(destination.data(), source.data(), length) == Status::ok &&
+                        destination.check(0, length, length, 0).empty();
+    return copied ? std::optional<unsigned long>(calls("cuLaunchKernel")) : std::nullopt;
+}
+
+FreshProcess own_copies("sharing-own-copies", [] {
+    const Neighbour neighbour;
+    const CUcontext context = enter_primary_context(0);
+    CHECK(context != nullptr && load_kernels(context));
+    CHECK(launches_of_copy(4096) == 1);
+    CHECK(neighbour.does(Deed::claim));
+    CHECK(becomes_beside(neighbour, Others::kernels));
+    for (const size_t length : {1, 4096, 8191, 1 << 20}) {
+        CHECK(launches_of_copy(length) == 0);
+    }
+    CHECK(launches_of_copy(4 << 20) == 1);  // that takes longer through the host
+    return 0;
+});
+
+TEST(GpuSharing, CopiesWithinAGpuThatAnotherHasGoThroughTheHost) {
+    SKIP_UNLESS_SIMULATED();
+    if (!KernelCodes::possible()) {
+        GTEST_SKIP() << "no kernels";
+    }
+    EXPECT_EQ(own_copies.run(), 0);
+}
+
+/** 0: it was launched beside a neighbour that does this. */
+int launch_beside(Deed deed, StandbyConfig::Mode mode) {
+    const Neighbour neighbour;
+    const CUcontext context = enter_primary_context(0);
+    CHECK(context != nullptr);
+    StandbyKernels &kernels = StandbyKernels::instance();
+    kernels.configure({mode, 200'000, 1'000'000});
+    kernels.prepare(context);
+    const auto kernel = kernels.find(context, CudaDriver::get()->context_id(context));
+    CHECK(kernel != nullptr);
+    CHECK(neighbour.does(deed));
+    CHECK(becomes_beside(neighbour, deed == Deed::look ? Others::present : Others::kernels));
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(300);
+    while (std::chrono::steady_clock::now() < end) {
+        CHECK(neighbour.does(deed));
+        kernel->note_copy();
+        kernels.tend(StandbyKernel::Moment::idle);
+        if (kernel->alive()) {
+            return 0;
+        }
+    }
+    return 42;
+}
+
+FreshProcess beside_a_user("sharing-standby-beside-a-user", [] {
+    return launch_beside(Deed::look, StandbyConfig::Mode::when_it_pays);
+});
+FreshProcess beside_kernels("sharing-standby-beside-kernels", [] {
+    return launch_beside(Deed::launch, StandbyConfig::Mode::when_it_pays);
+});
+FreshProcess in_any_case("sharing-standby-in-any-case", [] {
+    return launch_beside(Deed::launch, StandbyConfig::Mode::whenever_possible);
+});
+
+/** A kernel of the other program would wait until the standby kernel has left. */
+TEST(GpuSharing, StandbyKernelStaysAwayFromKernelsOfOtherPrograms) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(beside_a_user.run(), 0);
+    EXPECT_EQ(beside_kernels.run(), 42);
+    EXPECT_EQ(in_any_case.run(), 0);
+}
+
+}  // namespace
+}  // namespace gpushm
