@@ -110,7 +110,7 @@ std::vector<abi::Option> options() {
          "None does beyond 128 KiB.\n"
          "0: none. inf: all up to 128 KiB, and reductions keep temporary data in host memory.",
          OptionType::memory_size, offsetof(InterfaceConfig, openmpi_host_collectives)},
-        {"OPENMPI_BUFFERED", "4k",
+        {"OPENMPI_BUFFERED", "2k",
          "MPI_Send of device memory with fewer bytes sends a copy in host memory and returns "
          "without\n"
          "waiting for the receive. With this many bytes or more it may wait until the receive is\n"
