@@ -6,6 +6,7 @@
 #include "core/kernels/kernel_code.hpp"
 #include "core/reclaim/context_in_use.hpp"
 #include "core/reclaim/quiescence.hpp"
+#include "core/standby/gpu_sharing.hpp"
 #include "core/standby/standby_registry.hpp"
 
 #include <atomic>
@@ -22,6 +23,13 @@ thread_local bool retaining_for_copies = false;
 
 uint64_t bit_of(CUdevice device) {
     return device >= 0 && device < 64 ? uint64_t{1} << device : 0;
+}
+
+/** The application uses the primary context of a device. Other processes there learn that before
+ * the first message. */
+void note_use(CUcontext context, CUdevice device) {
+    note_context_in_use(context);
+    GpuSharing::instance().others(device);
 }
 
 void load(CUcontext context) {
@@ -50,7 +58,7 @@ void load_into_primary(const CudaDriver *driver, CUdevice device) {
         driver->device_primary_ctx_retain(&context, device) != CUDA_SUCCESS) {
         return;
     }
-    note_context_in_use(context);
+    note_use(context, device);
     if (KernelCodes::possible()) {
         load_if_idle(driver, context);
     }
@@ -97,7 +105,7 @@ void note_retained(CUdevice device, CUcontext context, bool was_in_use) {
     if (retaining_for_copies) {
         return;
     }
-    note_context_in_use(context);
+    note_use(context, device);
     const bool was_for_copies = (only_for_copies.fetch_and(~bit_of(device)) & bit_of(device)) != 0;
     if (!was_in_use || was_for_copies) {
         preload_kernels(context);

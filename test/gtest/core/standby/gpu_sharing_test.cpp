@@ -5,6 +5,7 @@
 #include "core/copy/copy_engine.hpp"
 #include "core/cuda/driver_watch.hpp"
 #include "core/kernels/kernel_code.hpp"
+#include "core/reclaim/kernel_preload.hpp"
 #include "core/shm/segment.hpp"
 #include "core/standby/gpu_claims.hpp"
 #include "test/gtest/core/gpu_support.hpp"
@@ -37,7 +38,7 @@ bool becomes(Others expected) {
 /** Another process on the first GPU. Made before this one initialises CUDA. */
 class Neighbour {
 public:
-    enum class Deed { look, launch, claim, fork };
+    enum class Deed { look, launch, claim, fork, start };
 
     bool does(Deed deed) const {
         child_.channel().send(deed);
@@ -63,7 +64,11 @@ private:
                 alarm(5);  // longer than the others look
                 pause();
             }
-            GpuSharing::instance().others(0);
+            if (deed == Deed::start) {
+                preload_kernels_everywhere();  // as the first worker does
+            } else {
+                GpuSharing::instance().others(0);
+            }
             channel.send(deed);
         }
         return 0;
@@ -110,6 +115,18 @@ FreshProcess others_are_seen("sharing-others-are-seen", [] {
 TEST(GpuSharing, SeesWhatOthersDoAndThatTheyAreGone) {
     SKIP_UNLESS_SIMULATED();
     EXPECT_EQ(others_are_seen.run(), 0);
+}
+
+FreshProcess seen_at_once("sharing-seen-at-once", [] {
+    const Neighbour neighbour;
+    CHECK(enter_primary_context(0) != nullptr);
+    CHECK(neighbour.does(Deed::start));
+    return GpuSharing::instance().others(0) == Others::present ? 0 : 2;
+});
+
+TEST(GpuSharing, SeesOthersBeforeTheirFirstCopy) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(seen_at_once.run(), 0);
 }
 
 /** Two that compute see each other, whichever of the names each of them has. */
