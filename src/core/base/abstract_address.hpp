@@ -17,4 +17,8 @@ socklen_t abstract_address(const char *purpose, const Cookie &cookie, sockaddr_u
  * says why. */
 UniqueFd bind_abstract(const char *purpose, const Cookie &cookie);
 
+/** Whether a datagram socket is bound to that address, of this process or another one. False where
+ * the system does not say. */
+bool is_abstract_bound(const char *purpose, const Cookie &cookie);
+
 }  // namespace gpushm

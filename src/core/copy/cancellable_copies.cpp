@@ -212,7 +212,7 @@ void CancellableCopies::pass(const Launch &launch, CUresult result,
         return;
     }
     if (result != CUDA_SUCCESS || launch.made == Made::unknown) {
-        log_copy_failure("cuEventQuery", launch.batch->copies.front().length, result);
+        log_copy_failure("cuEventQuery", launch.batch->copies.front().bytes(), result);
         launch.batch->fail();
     }
     ended->push_back(launch.batch);

@@ -13,7 +13,7 @@ namespace {
 /** Kernels of other processes do not run meanwhile, and it does not wait for their end. */
 bool is_for_copy_engine(const CopyJob &job, const CopyOperand &source) {
     return is_from_host(job, source) && rows_for_copy_engine(job.length) > 1 &&
-           GpuSharing::instance().others(job.gpu_side.device) != GpuSharing::Others::none;
+           GpuSharing::instance().kernels_wait(job.gpu_side.device);
 }
 
 }  // namespace

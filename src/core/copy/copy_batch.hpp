@@ -28,6 +28,9 @@ struct BatchedCopy {
     // Of rows only: what the driver has to be told.
     bool destination_on_gpu = false;
     bool source_on_gpu = false;
+
+    /** Of all rows. */
+    size_t bytes() const { return length * rows.count; }
 };
 
 BatchedCopy batched(const CopyJob &job, CopyOperands &operands);

@@ -296,7 +296,7 @@ void CopyEngine::submit(GpuContext &context, CopyStream &stream, std::shared_ptr
         is_whole = as_possible([&] { runs = submit_copies(context, stream, batch); });
         runs |= !is_whole;  // some may
     } else {
-        log_copy_failure("cuEventCreate", batch.copies.front().length, CUDA_ERROR_OUT_OF_MEMORY);
+        log_copy_failure("cuEventCreate", batch.copies.front().bytes(), CUDA_ERROR_OUT_OF_MEMORY);
         batch.fail();
     }
     const auto record = [&] { return CudaDriver::get()->event_record(batch.event, stream.handle); };
@@ -318,7 +318,7 @@ void CopyEngine::end_unsubmitted(GpuContext &context, CopyStream &stream, CopyBa
         const CUresult result =
             context.call([&] { return CudaDriver::get()->stream_synchronize(stream.handle); });
         if (result != CUDA_SUCCESS) {
-            log_copy_failure("cuEventRecord", batch.copies.front().length, result);
+            log_copy_failure("cuEventRecord", batch.copies.front().bytes(), result);
             batch.lose();
         }
     }
@@ -390,7 +390,7 @@ unsigned CopyEngine::advance(GpuContext &context, CopyStream &stream) {
             result = context.call([&] { return driver->stream_synchronize(stream.handle); });
         }
         if (result != CUDA_SUCCESS) {
-            log_copy_failure("cuEventQuery", batch->copies.front().length, result);
+            log_copy_failure("cuEventQuery", batch->copies.front().bytes(), result);
             batch->lose();
         }
         context.events.give_back(batch->event);

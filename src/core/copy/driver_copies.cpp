@@ -109,7 +109,8 @@ bool submit_copies(const GpuContext &context, const CopyStream &stream, CopyBatc
         copy.failed = result != CUDA_SUCCESS;
         runs |= !copy.failed;
         if (copy.failed) {
-            log_copy_failure("cuMemcpyAsync", copy.length, result);
+            log_copy_failure(copy.rows.count > 1 ? "cuMemcpy2DAsync" : "cuMemcpyAsync",
+                             copy.bytes(), result);
         }
     }
     return runs;

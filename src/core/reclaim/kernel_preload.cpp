@@ -29,7 +29,7 @@ uint64_t bit_of(CUdevice device) {
  * the first message. */
 void note_use(CUcontext context, CUdevice device) {
     note_context_in_use(context);
-    GpuSharing::instance().others(device);
+    GpuSharing::instance().use(device);
 }
 
 void load(CUcontext context) {

@@ -11,6 +11,15 @@
 #include <new>
 
 namespace gpushm {
+namespace {
+
+constexpr const char *kPurpose = "standby";
+
+Cookie name_of(CUdevice device) {
+    return {device_identity(device), 0};
+}
+
+}  // namespace
 
 GpuClaims &GpuClaims::instance() {
     return ForkSafe<GpuClaims>::instance();
@@ -26,10 +35,6 @@ void GpuClaims::begin_in_child() {
     new (this) GpuClaims;
 }
 
-UniqueFd GpuClaims::bind_name(CUdevice device) {
-    return bind_abstract("standby", {device_identity(device), 0});
-}
-
 /** Processes of all users count, since kernels of two users take turns by time slices, too. Any
  * process of the network namespace can bind the name, and so keep the kernel off, whether it uses
  * the GPU or not. A claim is believed all the same: without the kernel small messages lose some
@@ -39,7 +44,7 @@ bool GpuClaims::claim(CUdevice device) {
     const std::lock_guard<std::mutex> lock(mutex_);
     Claim &claim = claims_[device];
     if (!claim.name && !claim.is_left) {
-        claim.name = bind_name(device);
+        claim.name = bind_abstract(kPurpose, name_of(device));
         if (!claim.name) {
             GPUSHM_LOG_ONCE(debug,
                             "another process has the standby kernel of a GPU, or no socket can be "
@@ -58,9 +63,18 @@ void GpuClaims::leave(CUdevice device) {
     claim.is_left = true;
 }
 
-bool GpuClaims::is_taken(CUdevice device) {
+bool GpuClaims::has(CUdevice device) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return !claims_[device].name && !bind_name(device) && errno == EADDRINUSE;
+    return bool(claims_[device].name);
+}
+
+bool GpuClaims::has_left(CUdevice device) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return claims_[device].is_left;
+}
+
+bool GpuClaims::is_taken(CUdevice device) {
+    return !has(device) && is_abstract_bound(kPurpose, name_of(device));
 }
 
 }  // namespace gpushm

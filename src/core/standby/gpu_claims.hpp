@@ -23,6 +23,8 @@ public:
     bool claim(CUdevice device);
     /** Leaves the right to other processes for ever. */
     void leave(CUdevice device);
+    bool has(CUdevice device);
+    bool has_left(CUdevice device);
     /** Whether another process has it. */
     bool is_taken(CUdevice device);
 
@@ -34,8 +36,6 @@ private:
         UniqueFd name;  // empty: this process does not have the right
         bool is_left = false;
     };
-    static UniqueFd bind_name(CUdevice device);
-
     std::mutex mutex_;
     std::map<CUdevice, Claim> claims_;
 };

@@ -4,13 +4,12 @@
 #include "core/base/abstract_address.hpp"
 #include "core/base/fork_safe.hpp"
 #include "core/base/monotonic_clock.hpp"
+#include "core/cuda/cuda_driver.hpp"
 #include "core/cuda/driver_watch.hpp"
 #include "core/memory/buffer_key.hpp"
 #include "core/standby/gpu_claims.hpp"
 
-#include <cerrno>
 #include <new>
-#include <utility>
 
 namespace gpushm {
 namespace {
@@ -18,6 +17,14 @@ namespace {
 constexpr uint64_t kLookIntervalNs = 20'000'000;
 /** A program that launches no kernel for so long does not compute. */
 constexpr uint64_t kPauseNs = 1'000'000'000;
+
+/** False where the driver is too old to say so, too. */
+bool has_mps(CUdevice device) {
+    constexpr auto kMpsEnabled = static_cast<CUdevice_attribute>(133);  // CUDA 12.4, cuda.h
+    int enabled = 0;
+    return CudaDriver::get()->device_get_attribute(&enabled, kMpsEnabled, device) == CUDA_SUCCESS &&
+           enabled != 0;
+}
 
 }  // namespace
 
@@ -28,8 +35,8 @@ GpuSharing &GpuSharing::instance() {
 /** A child that kept the names would be taken for a user of the GPU. */
 void GpuSharing::begin_in_child() {
     if (mutex_.try_lock()) {
-        for (auto &[device, gpu] : gpus_) {
-            gpu.user.forget();  // not erased, which would need the heap's mutex
+        for (Gpu &gpu : gpus_) {
+            gpu.user.forget();
             gpu.computing.forget();
         }
     }
@@ -38,23 +45,16 @@ void GpuSharing::begin_in_child() {
 
 // ---------------------------------------------------------------- marks
 
-/** A name that is free is bound to find that out. Another process that looks at the same moment
- * takes it for taken, until it looks again. */
-bool GpuSharing::Mark::exchange(uint64_t gpu, bool has_it) {
-    bool others_have_it = false;
-    for (size_t i = 0; i < names_.size(); ++i) {
-        if (names_[i]) {
-            continue;
-        }
-        UniqueFd name = bind_abstract(purpose_, {gpu, i});
-        if (!name) {
-            others_have_it |= errno == EADDRINUSE;
-        } else if (has_it && !holds_one()) {
-            names_[i] = std::move(name);
-        }
-    }
+bool GpuSharing::Mark::exchange(const char *purpose, uint64_t gpu, bool has_it) {
     if (!has_it) {
         forget();
+    }
+    bool others_have_it = false;
+    for (size_t i = 0; i < names_.size(); ++i) {
+        if (has_it && !holds_one()) {
+            names_[i] = bind_abstract(purpose, {gpu, i});
+        }
+        others_have_it |= !names_[i] && is_abstract_bound(purpose, {gpu, i});
     }
     return others_have_it;
 }
@@ -65,7 +65,7 @@ void GpuSharing::Mark::forget() {
     }
 }
 
-// ---------------------------------------------------------------- the others
+// ---------------------------------------------------------------- looks
 
 /** Where launches are not hooked, no program computes. */
 bool GpuSharing::computes(Gpu &gpu, uint64_t now) {
@@ -77,33 +77,87 @@ bool GpuSharing::computes(Gpu &gpu, uint64_t now) {
     return gpu.launched_at != 0 && now - gpu.launched_at < kPauseNs;
 }
 
-/** Asks the system if the last answer is too old. */
-GpuSharing::Gpu &GpuSharing::look(CUdevice device) {
-    const uint64_t now = monotonic_nanoseconds();
-    Gpu &gpu = gpus_[device];
-    if (now < gpu.next_look) {
-        return gpu;
-    }
-    gpu.next_look = now + kLookIntervalNs;
+void GpuSharing::look(Gpu &gpu, CUdevice device, uint64_t now) {
     const uint64_t identity = device_identity(device);
-    const bool others_are_there = gpu.user.exchange(identity, true);
-    const bool others_compute = gpu.computing.exchange(identity, computes(gpu, now));
+    const bool others_are_there = gpu.user.exchange("sharing", identity, true);
+    const bool others_compute = gpu.computing.exchange("computing", identity, computes(gpu, now));
     gpu.is_claimed = GpuClaims::instance().is_taken(device);
-    gpu.others = !others_are_there                  ? Others::none
-                 : others_compute || gpu.is_claimed ? Others::kernels
-                                                    : Others::present;
-    return gpu;
+    gpu.others = others_compute || gpu.is_claimed ? Others::kernels
+                 : others_are_there               ? Others::present
+                                                  : Others::none;
 }
 
-GpuSharing::Others GpuSharing::others(CUdevice device) {
+/** Null: a GPU that does not count. */
+GpuSharing::Gpu *GpuSharing::find(CUdevice device) {
+    return device >= 0 && static_cast<size_t>(device) < kMaxGpus
+               ? &gpus_[static_cast<size_t>(device)]
+               : nullptr;
+}
+
+void GpuSharing::use(CUdevice device) {
+    Gpu *const gpu = find(device);
+    if (gpu == nullptr || gpu->is_used.load(std::memory_order_acquire)) {
+        return;
+    }
     const std::lock_guard<std::mutex> lock(mutex_);
-    return look(device).others;
+    if (gpu->is_used.load(std::memory_order_relaxed)) {
+        return;
+    }
+    gpu->takes_turns = !has_mps(device);
+    if (gpu->takes_turns) {
+        const uint64_t now = monotonic_nanoseconds();
+        gpu->launches = application_launches();
+        look(*gpu, device, now);
+        next_look_.store(now + kLookIntervalNs, std::memory_order_relaxed);
+    }
+    gpu->is_used.store(true, std::memory_order_release);
+}
+
+void GpuSharing::look_again() {
+    const uint64_t due = next_look_.load(std::memory_order_relaxed);
+    if (due == UINT64_MAX) {
+        return;  // nobody uses a GPU
+    }
+    const uint64_t now = monotonic_nanoseconds();
+    const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+    if (now < due || !lock) {
+        return;
+    }
+    next_look_.store(now + kLookIntervalNs, std::memory_order_relaxed);
+    for (size_t device = 0; device < kMaxGpus; ++device) {
+        Gpu &gpu = gpus_[device];
+        if (gpu.is_used.load(std::memory_order_relaxed) && gpu.takes_turns) {
+            look(gpu, static_cast<CUdevice>(device), now);
+        }
+    }
+}
+
+// ---------------------------------------------------------------- answers
+
+GpuSharing::Others GpuSharing::others(CUdevice device) {
+    use(device);
+    const Gpu *const gpu = find(device);
+    return gpu != nullptr ? gpu->others.load(std::memory_order_relaxed) : Others::none;
+}
+
+bool GpuSharing::kernels_wait(CUdevice device) {
+    const Others others = this->others(device);
+    return others == Others::kernels ||
+           (others == Others::present && !GpuClaims::instance().has(device));
 }
 
 bool GpuSharing::may_run_kernels(CUdevice device) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const Gpu &gpu = look(device);
-    return gpu.others == Others::none || (!gpu.is_claimed && GpuClaims::instance().claim(device));
+    if (others(device) == Others::none) {
+        return true;
+    }
+    Gpu &gpu = *find(device);
+    if (gpu.is_claimed) {
+        return false;
+    }
+    GpuClaims &claims = GpuClaims::instance();
+    const bool may = claims.claim(device) || claims.has_left(device);
+    gpu.is_claimed = !may;
+    return may;
 }
 
 }  // namespace gpushm

@@ -10,6 +10,7 @@
 #include "core/reclaim/deferred_free.hpp"
 #include "core/reclaim/context_lifetime.hpp"
 #include "core/shm/message_in_hand.hpp"
+#include "core/standby/gpu_sharing.hpp"
 #include "core/transport/control_dispatch.hpp"
 
 #include <algorithm>
@@ -404,6 +405,7 @@ void Port::housekeeping() {
     }
     check_exports();
     run_deferred_frees();
+    GpuSharing::instance().look_again();
     if (config_.peer_mapping) {
         map_early();
     }

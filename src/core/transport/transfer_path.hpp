@@ -19,7 +19,8 @@
 //   device -> device, two GPUs   the receiver pulls (get), or the sender pushes (put)
 //   device -> device, one GPU    one process does every copy of the pair (it pulls, or pushes when
 //                                asked), because kernels of two processes wait for time slices of
-//                                the GPU; none, if another process runs kernels there (GpuSharing)
+//                                the GPU; none, while a third process has the claim of the GPU
+//                                (GpuSharing)
 //   device -> host               the receiver pulls, if its memory is page-locked
 //   host -> device               the sender pushes when asked, if its memory is page-locked
 //

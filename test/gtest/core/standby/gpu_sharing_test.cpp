@@ -3,6 +3,7 @@
 #include "core/standby/gpu_sharing.hpp"
 #include "core/copy/copy_any.hpp"
 #include "core/copy/copy_engine.hpp"
+#include "core/copy/host_rows.hpp"
 #include "core/cuda/driver_watch.hpp"
 #include "core/kernels/kernel_code.hpp"
 #include "core/reclaim/kernel_preload.hpp"
@@ -16,7 +17,6 @@
 
 #include <chrono>
 #include <cstring>
-#include <optional>
 
 namespace gpushm {
 namespace {
@@ -25,9 +25,14 @@ using namespace test;
 
 using Others = GpuSharing::Others;
 
+Others others_now() {
+    GpuSharing::instance().look_again();
+    return GpuSharing::instance().others(0);
+}
+
 bool becomes(Others expected) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(4);
-    while (GpuSharing::instance().others(0) != expected) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (others_now() != expected) {
         if (std::chrono::steady_clock::now() > end) {
             return false;
         }
@@ -38,7 +43,7 @@ bool becomes(Others expected) {
 /** Another process on the first GPU. Made before this one initialises CUDA. */
 class Neighbour {
 public:
-    enum class Deed { look, launch, claim, fork, start };
+    enum class Deed { look, launch, claim, claim_unseen, leave, fork, start };
 
     bool does(Deed deed) const {
         child_.channel().send(deed);
@@ -55,9 +60,11 @@ private:
         Deed deed = {};
         while (channel.receive(&deed)) {
             if (deed == Deed::launch) {
+                GpuSharing::instance().use(0);
                 ++DriverWatch::instance().launches;
             }
-            if (deed == Deed::claim && !GpuClaims::instance().claim(0)) {
+            const bool claims = deed == Deed::claim || deed == Deed::claim_unseen;
+            if (claims && !GpuClaims::instance().claim(0)) {
                 return 2;
             }
             if (deed == Deed::fork && fork() == 0) {
@@ -66,8 +73,12 @@ private:
             }
             if (deed == Deed::start) {
                 preload_kernels_everywhere();  // as the first worker does
-            } else {
-                GpuSharing::instance().others(0);
+            }
+            if (deed == Deed::leave) {
+                GpuClaims::instance().leave(0);
+            }
+            if (deed != Deed::start && deed != Deed::claim_unseen) {
+                others_now();
             }
             channel.send(deed);
         }
@@ -82,7 +93,7 @@ using Deed = Neighbour::Deed;
 /** The neighbour looks again and again, as one that copies does. */
 bool becomes_beside(const Neighbour &neighbour, Others expected) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (GpuSharing::instance().others(0) != expected) {
+    while (others_now() != expected) {
         if (!neighbour.does(Deed::look) || std::chrono::steady_clock::now() > end) {
             return false;
         }
@@ -117,11 +128,74 @@ TEST(GpuSharing, SeesWhatOthersDoAndThatTheyAreGone) {
     EXPECT_EQ(others_are_seen.run(), 0);
 }
 
+/** A claimant whose marks could not be set, for want of descriptors. */
+FreshProcess claimant_is_seen("sharing-claimant-is-seen", [] {
+    const Neighbour neighbour;
+    CHECK(enter_primary_context(0) != nullptr);
+    CHECK(neighbour.does(Deed::claim_unseen));
+    CHECK(becomes(Others::kernels));
+    CHECK(!GpuSharing::instance().may_run_kernels(0));
+    return 0;
+});
+
+TEST(GpuSharing, SeesAClaimantThatSaysNothingElse) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(claimant_is_seen.run(), 0);
+}
+
+/** What the program has launched before it used the GPU for messages does not count. */
+FreshProcess launched_before("sharing-launched-before", [] {
+    const Neighbour neighbour;
+    CHECK(enter_primary_context(0) != nullptr);
+    DriverWatch::instance().launches += 1000;
+    GpuSharing::instance().use(0);
+    CHECK(neighbour.does(Deed::look));
+    // It would see a mark at once.
+    CHECK(becomes_beside(neighbour, Others::present));
+    return 0;
+});
+
+TEST(GpuSharing, AProgramThatHasComputedDoesNotCompute) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(launched_before.run(), 0);
+}
+
+/** Which of two may copy by kernels. */
+FreshProcess claims_pass_on("sharing-claims-pass-on", [] {
+    const Neighbour neighbour;
+    CHECK(enter_primary_context(0) != nullptr);
+    GpuSharing &sharing = GpuSharing::instance();
+    CHECK(sharing.may_run_kernels(0) && !sharing.kernels_wait(0));
+    CHECK(neighbour.does(Deed::look));
+    CHECK(becomes_beside(neighbour, Others::present));
+    CHECK(sharing.kernels_wait(0));
+    CHECK(sharing.may_run_kernels(0));
+    CHECK(GpuClaims::instance().has(0) && !sharing.kernels_wait(0));  // the kernels are its own
+    GpuClaims::instance().leave(0);
+    CHECK(!GpuClaims::instance().claim(0));
+    CHECK(sharing.may_run_kernels(0) && sharing.kernels_wait(0));  // nobody has it
+    CHECK(neighbour.does(Deed::claim));
+    CHECK(becomes_beside(neighbour, Others::kernels));
+    CHECK(!sharing.may_run_kernels(0) && sharing.kernels_wait(0));
+    CHECK(neighbour.does(Deed::leave));
+    CHECK(becomes_beside(neighbour, Others::present));
+    CHECK(sharing.may_run_kernels(0));
+    CHECK(neighbour.does(Deed::launch));
+    CHECK(becomes_beside(neighbour, Others::kernels));
+    CHECK(sharing.may_run_kernels(0) && sharing.kernels_wait(0));
+    return 0;
+});
+
+TEST(GpuSharing, ClaimsPassOn) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(claims_pass_on.run(), 0);
+}
+
 FreshProcess seen_at_once("sharing-seen-at-once", [] {
     const Neighbour neighbour;
     CHECK(enter_primary_context(0) != nullptr);
     CHECK(neighbour.does(Deed::start));
-    return GpuSharing::instance().others(0) == Others::present ? 0 : 2;
+    return GpuSharing::instance().others(0) == Others::present ? 0 : 2;  // at the first look
 });
 
 TEST(GpuSharing, SeesOthersBeforeTheirFirstCopy) {
@@ -197,6 +271,11 @@ FreshProcess small_copies("sharing-small-copies", [] {
     for (const size_t length : {1, 8191, (24 << 10) + 2}) {
         CHECK(copies_in_rows(length, false));
     }
+    CHECK(GpuClaims::instance().claim(0));  // nobody else runs kernels
+    CHECK(copies_in_rows(8, false));
+    CHECK(neighbour.does(Deed::launch));
+    CHECK(becomes_beside(neighbour, Others::kernels));
+    CHECK(copies_in_rows(8, true));
     return 0;
 });
 
@@ -206,29 +285,51 @@ TEST(GpuSharing, SmallCopiesFromTheHostGoByCopyEngines) {
     EXPECT_EQ(small_copies.run(), 0);
 }
 
-/** Copies within the GPU, and says how often by a kernel. */
-std::optional<unsigned long> launches_of_copy(size_t length) {
+/** How a copy within the GPU was made. */
+enum class Way { kernel, host, other };
+
+Way way_of_copy(size_t length) {
     Buffer source(MemoryKind::device, length);
     Buffer destination(MemoryKind::device, length);
     source.fill(length);
     destination.fill(1);
     reset_calls();
-    const bool copied = copy_any(destination.data(), source.data(), length) == Status::ok &&
-                        destination.check(0, length, length, 0).empty();
-    return copied ? std::optional<unsigned long>(calls("cuLaunchKernel")) : std::nullopt;
+    const bool copied = copy_any(destination.data(), source.data(), length) == Status::ok;
+    const unsigned long launches = calls("cuLaunchKernel");
+    const unsigned long copies = calls("cuMemcpyAsync");
+    const unsigned long in_rows = calls("cuMemcpy2DAsync");
+    if (!copied || !destination.check(0, length, length, 0).empty()) {
+        return Way::other;
+    }
+    if (launches == 1 && copies + in_rows == 0) {
+        return Way::kernel;
+    }
+    const bool is_small = rows_for_copy_engine(length) > 1;
+    return launches == 0 && copies > 0 && (in_rows > 0) == is_small ? Way::host : Way::other;
 }
 
 FreshProcess own_copies("sharing-own-copies", [] {
     const Neighbour neighbour;
     const CUcontext context = enter_primary_context(0);
     CHECK(context != nullptr && load_kernels(context));
-    CHECK(launches_of_copy(4096) == 1);
+    CHECK(way_of_copy(4096) == Way::kernel);
+    CHECK(neighbour.does(Deed::launch));
+    CHECK(becomes_beside(neighbour, Others::kernels));
+    CHECK(way_of_copy(4096) == Way::kernel);  // takes the claim
+    CHECK(!neighbour.does(Deed::claim));
+    return 0;
+});
+
+FreshProcess own_copies_of_others("sharing-own-copies-of-others", [] {
+    const Neighbour neighbour;
+    const CUcontext context = enter_primary_context(0);
+    CHECK(context != nullptr && load_kernels(context));
     CHECK(neighbour.does(Deed::claim));
     CHECK(becomes_beside(neighbour, Others::kernels));
-    for (const size_t length : {1, 4096, 8191, 1 << 20}) {
-        CHECK(launches_of_copy(length) == 0);
+    for (const size_t length : {1, 4096, 8191, 248 << 10}) {
+        CHECK(way_of_copy(length) == Way::host);
     }
-    CHECK(launches_of_copy(4 << 20) == 1);  // that takes longer through the host
+    CHECK(way_of_copy(1 << 20) == Way::kernel);  // it takes longer through the host
     return 0;
 });
 
@@ -238,6 +339,7 @@ TEST(GpuSharing, CopiesWithinAGpuThatAnotherHasGoThroughTheHost) {
         GTEST_SKIP() << "no kernels";
     }
     EXPECT_EQ(own_copies.run(), 0);
+    EXPECT_EQ(own_copies_of_others.run(), 0);
 }
 
 /** 0: it was launched beside a neighbour that does this. */
