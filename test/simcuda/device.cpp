@@ -100,6 +100,10 @@ std::vector<unsigned> visible_devices() {
 }
 
 int attribute(const Device &device, CUdevice_attribute attribute) {
+    constexpr int kMpsEnabled = 133;  // CU_DEVICE_ATTRIBUTE_MPS_ENABLED, which older cuda.h lack
+    if (static_cast<int>(attribute) == kMpsEnabled) {
+        return Settings::get().mps ? 1 : 0;
+    }
     switch (attribute) {
         case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
             return 9;

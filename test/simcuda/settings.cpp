@@ -78,11 +78,11 @@ Settings &Settings::get() {
 
 Settings::Settings() {
     for (const char *variable :
-         {"SIMCUDA_DEVICES", "SIMCUDA_NODE", "SIMCUDA_EXCLUSIVE", "SIMCUDA_MEMORY_MB",
-          "SIMCUDA_COUNTS", "SIMCUDA_TRACE", "SIMCUDA_DELAY_US", "SIMCUDA_BANDWIDTH_GBS",
-          "SIMCUDA_SEED", "SIMCUDA_MAX_PINNED_BYTES", "SIMCUDA_PEER_ACCESS", "SIMCUDA_FAIL",
-          "SIMCUDA_KERNEL_START_US", "SIMCUDA_KERNEL_TIME_SCALE", "SIMCUDA_KERNEL_DIES",
-          "CUDA_LAUNCH_BLOCKING"}) {
+         {"SIMCUDA_DEVICES", "SIMCUDA_NODE", "SIMCUDA_EXCLUSIVE", "SIMCUDA_MPS",
+          "SIMCUDA_MEMORY_MB", "SIMCUDA_COUNTS", "SIMCUDA_TRACE", "SIMCUDA_DELAY_US",
+          "SIMCUDA_BANDWIDTH_GBS", "SIMCUDA_SEED", "SIMCUDA_MAX_PINNED_BYTES",
+          "SIMCUDA_PEER_ACCESS", "SIMCUDA_FAIL", "SIMCUDA_KERNEL_START_US",
+          "SIMCUDA_KERNEL_TIME_SCALE", "SIMCUDA_KERNEL_DIES", "CUDA_LAUNCH_BLOCKING"}) {
         read_environment(variable);
     }
 }
@@ -120,6 +120,10 @@ bool Settings::set_at_start(const std::string &variable, const std::string &valu
     }
     if (variable == "SIMCUDA_EXCLUSIVE" && parse(value, &number) && number <= 1) {
         exclusive = number == 1;
+        return true;
+    }
+    if (variable == "SIMCUDA_MPS" && parse(value, &number) && number <= 1) {
+        mps = number == 1;
         return true;
     }
     if (variable == "SIMCUDA_MEMORY_MB" && parse(value, &number) && number > 0) {

@@ -43,6 +43,7 @@ public:
     std::string counts_file;
     std::string trace_file;
     bool exclusive = false;        // a device has one context of all processes of the machine
+    bool mps = false;              // kernels of all processes run at once
     bool launch_blocking = false;  // CUDA_LAUNCH_BLOCKING
 
     std::atomic<double> delay_us{5.0};

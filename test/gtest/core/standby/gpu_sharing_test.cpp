@@ -203,6 +203,32 @@ TEST(GpuSharing, SeesOthersBeforeTheirFirstCopy) {
     EXPECT_EQ(seen_at_once.run(), 0);
 }
 
+FreshProcess with_mps("sharing-with-mps", [] {
+    setenv("SIMCUDA_MPS", "1", 1);
+    const Neighbour neighbour;
+    CHECK(enter_primary_context(0) != nullptr);
+    int has_mps = 0;
+    const auto attribute = static_cast<CUdevice_attribute>(133);
+    if (CudaDriver::get()->device_get_attribute(&has_mps, attribute, 0) != CUDA_SUCCESS) {
+        return 0;  // built with an older cuda.h, which does not name it
+    }
+    CHECK(has_mps == 1);
+    CHECK(neighbour.does(Deed::launch) && neighbour.does(Deed::claim));
+    GpuSharing &sharing = GpuSharing::instance();
+    sharing.use(0);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
+    while (std::chrono::steady_clock::now() < end) {  // two looks, if there were any
+        CHECK(others_now() == Others::none && neighbour.does(Deed::look));
+    }
+    return sharing.may_run_kernels(0) && !sharing.kernels_wait(0) ? 0 : 2;
+});
+
+/** Kernels of several processes run at once. */
+TEST(GpuSharing, SeesNobodyWithMps) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(with_mps.run(), 0);
+}
+
 /** Two that compute see each other, whichever of the names each of them has. */
 FreshProcess both_compute("sharing-both-compute", [] {
     const Neighbour neighbour;
