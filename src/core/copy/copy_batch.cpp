@@ -7,13 +7,20 @@
 #include "core/standby/gpu_sharing.hpp"
 
 namespace gpushm {
-
 namespace {
 
-/** Kernels of other processes do not run meanwhile, and it does not wait for their end. */
-bool is_for_copy_engine(const CopyJob &job, const CopyOperand &source) {
-    return is_from_host(job, source) && rows_for_copy_engine(job.length) > 1 &&
-           GpuSharing::instance().kernels_wait(job.gpu_side.device);
+/** Rows do not cross the border of two registrations. */
+bool is_locked_by_program(const CopyJob &job, CopyOperand &source) {
+    const MemoryInfo &info = source.info();
+    return info.kind == MemoryKind::pinned && covers(info, job.source, job.length) &&
+           covers(job.gpu_side, job.destination, job.length);
+}
+
+/** Whether the copy would otherwise wait for kernels of other processes. */
+bool is_for_copy_engine(const CopyJob &job, CopyOperand &source) {
+    return job.direction == CopyDirection::to_gpu && rows_for_copy_engine(job.length) > 1 &&
+           GpuSharing::instance().kernels_wait(job.gpu_side.device) &&
+           (is_from_host(job, source) || is_locked_by_program(job, source));
 }
 
 }  // namespace
