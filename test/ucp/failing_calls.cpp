@@ -9,16 +9,14 @@
 #include "failing_calls.hpp"
 #include "messenger.hpp"
 #include "remote_memory.hpp"
+#include "socket_names.hpp"
 
 #include <dirent.h>
 #include <sched.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
-#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -101,31 +99,16 @@ public:
     }
 
 private:
-    /** The staging ring, which a link makes once, perhaps when the first copy fails; the right to
-     * run standby kernels on a GPU, which a process has from its first launch on; and what the
-     * driver has for itself, the simulated one as long as a copy of freed memory may run: its
-     * objects are counted by calls. */
+    /** The staging ring, which a link makes once, perhaps when the first copy fails; what tells
+     * other processes of a GPU; and what the driver has for itself, the simulated one as long as a
+     * copy of freed memory may run: its objects are counted by calls. */
     static bool may_stay(const std::string &what) {
-        for (const char *part :
-             {"gpushm-ring", "gpushm-standby", "simcuda", "userfaultfd", "/dev/nvidia"}) {
+        for (const char *part : {"gpushm-ring", "simcuda", "userfaultfd", "/dev/nvidia"}) {
             if (what.find(part) != std::string::npos) {
                 return true;
             }
         }
-        return false;
-    }
-
-    /** The beginning of the name of an abstract socket (unix(7)), as far as it is text; else empty.
-     */
-    static std::string name_of_socket(int descriptor) {
-        sockaddr_un address = {};
-        socklen_t length = sizeof(address);
-        const bool has_name =
-            getsockname(descriptor, reinterpret_cast<sockaddr *>(&address), &length) == 0 &&
-            address.sun_family == AF_UNIX && length > offsetof(sockaddr_un, sun_path) + 1;
-        return has_name ? std::string(address.sun_path + 1,
-                                      strnlen(address.sun_path + 1, sizeof(address.sun_path) - 1))
-                        : "";
+        return tells_of_gpu(what);
     }
 
     /** What a descriptor is open for, "socket:[4711]" as "socket:[]" and its name. */

@@ -3,6 +3,7 @@
 #include "check.hpp"
 #include "cuda_api.hpp"
 #include "session.hpp"
+#include "socket_names.hpp"
 #include "transfers.hpp"
 
 #include <dirent.h>
@@ -125,7 +126,8 @@ void send_to_oneself(Session &session) {
     }
 }
 
-/** What each open descriptor is, without what a process opens once to know its own memory. */
+/** What each open descriptor is, without what a process opens once to know its own memory, and what
+ * tells other processes of its GPU. */
 std::map<std::string, std::string> open_descriptors() {
     std::map<std::string, std::string> open;
     if (DIR *folder = opendir("/proc/self/fd")) {
@@ -134,7 +136,8 @@ std::map<std::string, std::string> open_descriptors() {
             const ssize_t length = readlinkat(dirfd(folder), entry->d_name, target, sizeof(target));
             if (length > 0 && std::stoi(entry->d_name) != dirfd(folder)) {
                 const std::string name(target, static_cast<size_t>(length));
-                if (name.find("/pagemap") == std::string::npos) {
+                if (name.find("/pagemap") == std::string::npos &&
+                    !tells_of_gpu(name_of_socket(std::stoi(entry->d_name)))) {
                     open[entry->d_name] = name;
                 }
             }
@@ -243,15 +246,13 @@ void killed_peer(Peer &peer) {
     const auto before = open_descriptors();
     survive(peer, plan, &other);
     auto after = open_descriptors();
-    // With the standby kernel, one tells other processes who has the GPU, until the process ends.
-    const size_t claims = plan.warm != 0 ? 1 : 0;
     // Mappings of the GPU are given back when it has nothing to do.
     const double until = now_seconds() + 5;
-    while (after.size() > before.size() + claims && now_seconds() < until) {
+    while (after.size() > before.size() && now_seconds() < until) {
         other.worker().progress();
         after = open_descriptors();
     }
-    if (after.size() > before.size() + claims) {
+    if (after.size() > before.size()) {
         std::string added;
         for (const auto &[number, target] : after) {
             added += before.count(number) == 0 ? " " + target : "";
