@@ -107,6 +107,7 @@ std::vector<abi::Option> options() {
          "run\n"
          "in host memory. For two ranks, reductions do so up to 3/4 of this size, Allgather up to\n"
          "1/16, Alltoall and Scatter up to 1/8; the first two to larger sizes with more ranks.\n"
+         "Where other processes use the GPU, reductions do so up to twice this size.\n"
          "None does beyond 128 KiB.\n"
          "0: none. inf: all up to 128 KiB, and reductions keep temporary data in host memory.",
          OptionType::memory_size, offsetof(InterfaceConfig, openmpi_host_collectives)},
