@@ -3,11 +3,27 @@
 
 #include "core/copy/host_rows.hpp"
 #include "core/copy/reachability.hpp"
+#include "core/cuda/cuda_driver.hpp"
 #include "core/memory/memory_query.hpp"
 #include "core/standby/gpu_sharing.hpp"
 
 namespace gpushm {
 namespace {
+
+CUresult copy_rows(const BatchedCopy &copy, CUstream stream) {
+    CUDA_MEMCPY2D rows = {};
+    rows.srcMemoryType = copy.source_on_gpu ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+    rows.srcDevice = device_pointer(copy.source);
+    rows.srcHost = copy.source;
+    rows.srcPitch = copy.rows.source_pitch;
+    rows.dstMemoryType = copy.destination_on_gpu ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+    rows.dstDevice = device_pointer(copy.destination);
+    rows.dstHost = copy.destination;
+    rows.dstPitch = copy.rows.destination_pitch;
+    rows.WidthInBytes = copy.length;
+    rows.Height = copy.rows.count;
+    return CudaDriver::get()->memcpy_2d_async(&rows, stream);
+}
 
 /** Rows do not cross the border of two registrations. */
 bool is_locked_by_program(const CopyJob &job, CopyOperand &source) {
@@ -16,9 +32,9 @@ bool is_locked_by_program(const CopyJob &job, CopyOperand &source) {
            covers(job.gpu_side, job.destination, job.length);
 }
 
-/** Whether the copy would otherwise wait for kernels of other processes. */
+/** Whether the engine that runs kernels would copy it, and wait for those of other processes. */
 bool is_for_copy_engine(const CopyJob &job, CopyOperand &source) {
-    return job.direction == CopyDirection::to_gpu && rows_for_copy_engine(job.length) > 1 &&
+    return job.direction == CopyDirection::to_gpu && job.length <= kMostByKernelEngine &&
            GpuSharing::instance().kernels_wait(job.gpu_side.device) &&
            (is_from_host(job, source) || is_locked_by_program(job, source));
 }
@@ -33,12 +49,22 @@ BatchedCopy batched(const CopyJob &job, CopyOperands &operands) {
         copy.destination_on_gpu = !job.to_host && operands.destination.info().needs_gpu();
         copy.source_on_gpu = !job.from_host && operands.source.info().needs_gpu();
     } else if (is_for_copy_engine(job, operands.source)) {
-        copy.rows.count = rows_for_copy_engine(job.length);
-        copy.length /= copy.rows.count;
-        copy.rows.destination_pitch = copy.rows.source_pitch = copy.length;
-        copy.destination_on_gpu = true;
+        leave_to_copy_engine(&copy);
     }
     return copy;
+}
+
+CUresult BatchedCopy::submit(CUstream stream) const {
+    return rows.count > 1 ? copy_rows(*this, stream)
+                          : CudaDriver::get()->memcpy_async(device_pointer(destination),
+                                                            device_pointer(source), length, stream);
+}
+
+void leave_to_copy_engine(BatchedCopy *copy) {
+    copy->rows.count = rows_for_copy_engine(copy->length);
+    copy->length /= copy->rows.count;
+    copy->rows.destination_pitch = copy->rows.source_pitch = copy->length;
+    copy->destination_on_gpu = true;
 }
 
 void CopyBatch::clear() {

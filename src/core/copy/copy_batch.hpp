@@ -31,9 +31,15 @@ struct BatchedCopy {
 
     /** Of all rows. */
     size_t bytes() const { return length * rows.count; }
+    /** Gives it to the driver by one call; what the driver says. */
+    CUresult submit(CUstream stream) const;
 };
 
 BatchedCopy batched(const CopyJob &job, CopyOperands &operands);
+
+/** Of one row, from page-locked host memory to a GPU: makes it rows, if that leaves it to a copy
+ * engine (host_rows.hpp). */
+void leave_to_copy_engine(BatchedCopy *copy);
 
 /** Copies that share an event. */
 struct CopyBatch {

@@ -13,21 +13,6 @@
 namespace gpushm {
 namespace {
 
-CUresult copy_rows(const BatchedCopy &copy, CUstream stream) {
-    CUDA_MEMCPY2D rows = {};
-    rows.srcMemoryType = copy.source_on_gpu ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
-    rows.srcDevice = device_pointer(copy.source);
-    rows.srcHost = copy.source;
-    rows.srcPitch = copy.rows.source_pitch;
-    rows.dstMemoryType = copy.destination_on_gpu ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
-    rows.dstDevice = device_pointer(copy.destination);
-    rows.dstHost = copy.destination;
-    rows.dstPitch = copy.rows.destination_pitch;
-    rows.WidthInBytes = copy.length;
-    rows.Height = copy.rows.count;
-    return CudaDriver::get()->memcpy_2d_async(&rows, stream);
-}
-
 /** False: nothing runs. */
 bool launch_copies(const GpuContext &context, const CopyStream &stream, CopyBatch &batch) {
     batch.list = std::make_unique<RowCopyList>(batch.copies.size());
@@ -82,15 +67,7 @@ bool submit_by_one_call(const GpuContext &context, const CopyStream &stream,
 
 CUresult submit_copy(const GpuContext &context, const CopyStream &stream, const BatchedCopy &copy) {
     const OwnCopies own;
-    return retry_once([&] {
-        return context.call([&] {
-            return copy.rows.count > 1
-                       ? copy_rows(copy, stream.handle)
-                       : CudaDriver::get()->memcpy_async(device_pointer(copy.destination),
-                                                         device_pointer(copy.source), copy.length,
-                                                         stream.handle);
-        });
-    });
+    return retry_once([&] { return context.call([&] { return copy.submit(stream.handle); }); });
 }
 
 bool submit_copies(const GpuContext &context, const CopyStream &stream, CopyBatch &batch) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/copy/staged_copies.hpp"
 
-#include "core/copy/host_rows.hpp"
 #include "core/copy/stream_calls.hpp"
 #include "core/cuda/cuda_driver.hpp"
 #include "core/pinning/segment_table.hpp"
@@ -16,22 +15,6 @@ namespace {
 // Of a block of PinnedBufferPool: the words of an exchange lie before the bytes of copies.
 constexpr size_t kExchangeBytes = 4096;
 constexpr size_t kPieceBytes = PinnedBufferPool::kBlockBytes - kExchangeBytes;
-
-CUresult copy_from_host(CUdeviceptr destination, CUdeviceptr source, size_t length,
-                        CUstream stream) {
-    const size_t rows = rows_for_copy_engine(length);
-    if (rows == 1) {
-        return CudaDriver::get()->memcpy_async(destination, source, length, stream);
-    }
-    CUDA_MEMCPY2D copy = {};
-    copy.srcMemoryType = CU_MEMORYTYPE_HOST;
-    copy.srcHost = reinterpret_cast<const void *>(source);
-    copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-    copy.dstDevice = destination;
-    copy.WidthInBytes = copy.srcPitch = copy.dstPitch = length / rows;
-    copy.Height = rows;
-    return CudaDriver::get()->memcpy_2d_async(&copy, stream);
-}
 
 }  // namespace
 
@@ -80,15 +63,18 @@ bool StagedCopies::await() {
 /** Submits the next piece of a copy. */
 CUresult StagedCopies::stage(const BatchedCopy &copy) {
     const CudaDriver *driver = CudaDriver::get();
-    const CUdeviceptr piece = device_pointer(block() + kExchangeBytes);
+    unsigned char *const piece = block() + kExchangeBytes;
     piece_bytes_ = std::min(copy.length - staged_bytes_, kPieceBytes);
     const CUresult result = in_context(context_, id_, [&] {
-        return driver->memcpy_async(piece, device_pointer(copy.source) + staged_bytes_,
-                                    piece_bytes_, stream_);
+        return driver->memcpy_async(device_pointer(piece),
+                                    device_pointer(copy.source) + staged_bytes_, piece_bytes_,
+                                    stream_);
     });
+    BatchedCopy to_gpu = {
+        static_cast<unsigned char *>(copy.destination) + staged_bytes_, piece, piece_bytes_, {}};
+    leave_to_copy_engine(&to_gpu);
     return result != CUDA_SUCCESS ? result : in_context(context_, id_, [&] {
-        const CUresult copied = copy_from_host(device_pointer(copy.destination) + staged_bytes_,
-                                               piece, piece_bytes_, stream_);
+        const CUresult copied = to_gpu.submit(stream_);
         return copied == CUDA_SUCCESS ? driver->event_record(piece_event_, stream_) : copied;
     });
 }

@@ -394,13 +394,14 @@ size_t count_free_pinned_buffer_pool() {
 
 // ---------------------------------------------------------------- processes
 
-std::shared_ptr<StandbyKernel> fresh_kernel(uint32_t beat_ns, uint32_t life_ns) {
+std::shared_ptr<StandbyKernel> fresh_kernel(uint32_t beat_ns, uint32_t life_ns,
+                                            StandbyConfig::Mode mode) {
     const CUcontext context = enter_primary_context(0);
     if (context == nullptr) {
         return nullptr;
     }
     StandbyKernels &kernels = StandbyKernels::instance();
-    kernels.configure({StandbyConfig::Mode::whenever_possible, beat_ns, life_ns});
+    kernels.configure({mode, beat_ns, life_ns});
     kernels.prepare(context);
     return kernels.find(context, CudaDriver::get()->context_id(context));
 }

@@ -149,7 +149,9 @@ private:
 
 /** Of a FreshProcess: the standby kernel of the primary context of its first device, which is
  * current; null where that cannot be had. */
-std::shared_ptr<StandbyKernel> fresh_kernel(uint32_t beat_ns, uint32_t life_ns);
+std::shared_ptr<StandbyKernel> fresh_kernel(
+    uint32_t beat_ns, uint32_t life_ns,
+    StandbyConfig::Mode mode = StandbyConfig::Mode::whenever_possible);
 
 /** The simulated GPU has a copy to do for so long; others that begin meanwhile take as long, unless
  * others_are_fast(). */

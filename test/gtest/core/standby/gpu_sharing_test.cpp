@@ -30,14 +30,20 @@ Others others_now() {
     return GpuSharing::instance().others(0);
 }
 
-bool becomes(Others expected) {
+/** Looks until it is so, and calls `between` after each look that finds something else. */
+template <typename Between>
+bool becomes(Others expected, Between between) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (others_now() != expected) {
-        if (std::chrono::steady_clock::now() > end) {
+        if (!between() || std::chrono::steady_clock::now() > end) {
             return false;
         }
     }
     return true;
+}
+
+bool becomes(Others expected) {
+    return becomes(expected, [] { return true; });
 }
 
 /** Another process on the first GPU. Made before this one initialises CUDA. */
@@ -92,13 +98,7 @@ using Deed = Neighbour::Deed;
 
 /** The neighbour looks again and again, as one that copies does. */
 bool becomes_beside(const Neighbour &neighbour, Others expected) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (others_now() != expected) {
-        if (!neighbour.does(Deed::look) || std::chrono::steady_clock::now() > end) {
-            return false;
-        }
-    }
-    return true;
+    return becomes(expected, [&neighbour] { return neighbour.does(Deed::look); });
 }
 
 FreshProcess others_are_seen("sharing-others-are-seen", [] {
@@ -384,12 +384,7 @@ TEST(GpuSharing, CopiesWithinAGpuThatAnotherHasGoThroughTheHost) {
 /** 0: it was launched beside a neighbour that does this. */
 int launch_beside(Deed deed, StandbyConfig::Mode mode) {
     const Neighbour neighbour;
-    const CUcontext context = enter_primary_context(0);
-    CHECK(context != nullptr);
-    StandbyKernels &kernels = StandbyKernels::instance();
-    kernels.configure({mode, 200'000, 1'000'000});
-    kernels.prepare(context);
-    const auto kernel = kernels.find(context, CudaDriver::get()->context_id(context));
+    const std::shared_ptr<StandbyKernel> kernel = fresh_kernel(200'000, 1'000'000, mode);
     CHECK(kernel != nullptr);
     CHECK(neighbour.does(deed));
     CHECK(becomes_beside(neighbour, deed == Deed::look ? Others::present : Others::kernels));
@@ -397,7 +392,7 @@ int launch_beside(Deed deed, StandbyConfig::Mode mode) {
     while (std::chrono::steady_clock::now() < end) {
         CHECK(neighbour.does(deed));
         kernel->note_copy();
-        kernels.tend(StandbyKernel::Moment::idle);
+        StandbyKernels::instance().tend(StandbyKernel::Moment::idle);
         if (kernel->alive()) {
             return 0;
         }
