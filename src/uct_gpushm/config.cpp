@@ -41,7 +41,9 @@ std::vector<abi::Option> options() {
          "Tuning constant: size of the staging ring for data that goes to one other process "
          "without\n"
          "a direct copy (CMA or a mapping). A ring is allocated at the first use and has at least\n"
-         "32 KiB. The default has room for 8 pieces of GPU memory (GPU_CHUNK).\n"
+         "32 KiB. The default has room for 8 pieces of GPU memory (GPU_CHUNK). Long messages "
+         "between\n"
+         "GPUs take four times as much GPU memory beside it.\n"
          "0: no ring, such data goes in pieces of 32 KiB.",
          OptionType::memory_size, offsetof(InterfaceConfig, ring_size)},
         {"RING_LIMIT", "256m",

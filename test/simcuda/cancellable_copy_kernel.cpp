@@ -57,15 +57,21 @@ CUresult run_cancellable_copy(Lock &lock, Context &context, const void *paramete
     if (result != CUDA_SUCCESS || !is_valid(copy)) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_LAUNCH_FAILED;
     }
+    Span from;
+    const auto find_source = [&] {
+        return find_kernel_memory(copy.source, copy.length, false, context, &from);
+    };
+    result = copy.asks_first == 0 ? find_source() : CUDA_SUCCESS;
     bool valid = false;
     if (!begin(copy, reinterpret_cast<Cancellation *>(words.access()), &valid)) {
-        return valid ? CUDA_SUCCESS : CUDA_ERROR_LAUNCH_FAILED;
+        return valid ? result : CUDA_ERROR_LAUNCH_FAILED;
     }
     Span to;
-    Span from;
-    result = find_kernel_memory(copy.destination, copy.length, true, context, &to);
+    if (copy.asks_first != 0) {
+        result = find_source();
+    }
     if (result == CUDA_SUCCESS) {
-        result = find_kernel_memory(copy.source, copy.length, false, context, &from);
+        result = find_kernel_memory(copy.destination, copy.length, true, context, &to);
     }
     if (result != CUDA_SUCCESS || !valid) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_LAUNCH_FAILED;

@@ -127,6 +127,7 @@ CancellableCopy CancellableCopies::describe(const BatchedCopy &copy) const {
         described.number = slot_->cancelled + 1;
     }
     described.begun_before = slot_->begun;
+    described.asks_first = copy.source_may_be_unmapped ? 1 : 0;
     described.blocks =
         static_cast<uint32_t>((copy.length + kCancellableCopyBytes - 1) / kCancellableCopyBytes);
     return described;

@@ -45,6 +45,7 @@ BatchedCopy batched(const CopyJob &job, CopyOperands &operands) {
     BatchedCopy copy = {job.destination, job.source, job.length, job.rows};
     copy.source_id = job.source_may_go ? job.gpu_side.buffer_id : 0;
     copy.other_side = job.other_side;
+    copy.source_may_be_unmapped = job.source_may_be_unmapped;
     if (job.rows.count > 1) {
         copy.destination_on_gpu = !job.to_host && operands.destination.info().needs_gpu();
         copy.source_on_gpu = !job.from_host && operands.source.info().needs_gpu();

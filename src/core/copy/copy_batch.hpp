@@ -25,6 +25,7 @@ struct BatchedCopy {
     bool failed = false;
     unsigned long long source_id = 0;  // CopyJob::source_may_go: the buffer; 0: it stays
     OtherSide other_side = OtherSide::unknown;
+    bool source_may_be_unmapped = false;
     // Of rows only: what the driver has to be told.
     bool destination_on_gpu = false;
     bool source_on_gpu = false;

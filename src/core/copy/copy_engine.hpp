@@ -58,6 +58,10 @@ public:
      * process has none. */
     bool is_left_to_standby(const CopyJob &job);
 
+    /** Whether start() copies [source, +length) to memory of cuMemAlloc of the same context even if
+     * a kernel of the application fills the GPU, where the job has other_side same_gpu and
+     * source_may_be_unmapped. `gpu_side`: of the source, which may be of a pool, or managed. */
+    bool can_copy_within_gpu(const MemoryInfo &gpu_side, const void *source, size_t length);
     /** Whether a kernel that run() launches with this `gpu_side` surely reaches [address, +length).
      */
     bool is_in_reach(const MemoryInfo &gpu_side, const void *address, size_t length);
@@ -116,6 +120,8 @@ private:
     bool kernel_can_copy(const CopyJob &job, Means &means);
 
     // By the standby kernel.
+    static bool kernels_reach_side(const CopyJob &job, const Means &means, CopyOperand &side,
+                                   size_t pitch, bool managed_too);
     static bool kernels_reach_both(const CopyJob &job, Means &means, bool managed_too);
     bool is_for_standby(const CopyJob &job, Means &means, bool from_host) const;
     bool give_to_standby(const CopyJob &job, Means &means, StandbyTicket *ticket);

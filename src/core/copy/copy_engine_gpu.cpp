@@ -25,24 +25,27 @@ constexpr size_t kLongestThroughHost = 512u << 10;
 
 // ---------------------------------------------------------------- the standby kernel
 
-/** `managed_too`: managed memory counts where kernels may read it in its place; pages that lie
- * elsewhere come to them one by one. */
+/** Whether kernels of the context reach one side. `managed_too`: managed memory counts where
+ * kernels may read it in its place; pages that lie elsewhere come to them one by one. */
+bool CopyEngine::kernels_reach_side(const CopyJob &job, const Means &means, CopyOperand &side,
+                                    size_t pitch, bool managed_too) {
+    const size_t extent = job.extent(pitch);
+    if (side.pinned_by_us) {
+        return SegmentTable::instance().contains(static_cast<const char *>(side.address()) +
+                                                 extent - 1);
+    }
+    const MemoryInfo &info = side.info();
+    const CUdevice device = job.gpu_side.device;
+    return managed_too && info.kind == MemoryKind::managed
+               ? covers(info, side.address(), extent) && has_concurrent_access(device)
+               : kernels_reach(info, side.address(), extent, device, means.context->handle());
+}
+
 bool CopyEngine::kernels_reach_both(const CopyJob &job, Means &means, bool managed_too) {
-    const auto reach = [&](CopyOperand &operand, size_t pitch) {
-        const size_t extent = job.extent(pitch);
-        if (operand.pinned_by_us) {
-            return SegmentTable::instance().contains(static_cast<const char *>(operand.address()) +
-                                                     extent - 1);
-        }
-        const MemoryInfo &info = operand.info();
-        const CUdevice device = job.gpu_side.device;
-        return managed_too && info.kind == MemoryKind::managed
-                   ? covers(info, operand.address(), extent) && has_concurrent_access(device)
-                   : kernels_reach(info, operand.address(), extent, device,
-                                   means.context->handle());
-    };
-    return reach(means.operands.destination, job.rows.destination_pitch) &&
-           reach(means.operands.source, job.rows.source_pitch);
+    CopyOperands &sides = means.operands;
+    return kernels_reach_side(job, means, sides.destination, job.rows.destination_pitch,
+                              managed_too) &&
+           kernels_reach_side(job, means, sides.source, job.rows.source_pitch, managed_too);
 }
 
 namespace {
@@ -178,14 +181,31 @@ unsigned CopyEngine::advance_given(GpuContext &context) {
 
 // ---------------------------------------------------------------- copies within a GPU
 
+namespace {
+
+bool has_copy_kernel(const GpuContext &context) {
+    return context.kernels != nullptr &&
+           context.kernels->function(Kernel::cancellable_copy) != nullptr;
+}
+
+}  // namespace
+
+bool CopyEngine::can_copy_within_gpu(const MemoryInfo &gpu_side, const void *source,
+                                     size_t length) {
+    Scope scope(*this);
+    const CopyJob job = {const_cast<void *>(source), source, length, gpu_side,
+                         CopyDirection::to_gpu};
+    Means means(job);
+    return find_means(job, &means) && has_copy_kernel(*means.context) &&
+           kernels_reach_side(job, means, means.operands.source, 0, true);
+}
+
 /** Whether CancellableCopies can make the copy. */
 bool CopyEngine::is_within_gpu(const CopyJob &job, Means &means) {
     CopyOperands &operands = means.operands;
-    const KernelCode *kernels = means.context->kernels.get();
     if (job.other_side == OtherSide::elsewhere || job.direction != CopyDirection::to_gpu ||
         job.rows.count > 1 || job.from_host || operands.source.pinned_by_us ||
-        operands.destination.pinned_by_us || kernels == nullptr ||
-        kernels->function(Kernel::cancellable_copy) == nullptr) {
+        operands.destination.pinned_by_us || !has_copy_kernel(*means.context)) {
         return false;
     }
     return job.other_side == OtherSide::same_gpu ||

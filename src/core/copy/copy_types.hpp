@@ -43,6 +43,9 @@ struct CopyJob {
      * fails. */
     bool source_may_go = false;
     OtherSide other_side = OtherSide::unknown;  // same_gpu: and in_reach
+    /** Of a copy within a GPU: the source may be unmapped when the copy has ended, whatever kernels
+     * are in streams. A kernel that was cancelled reads nothing there then. */
+    bool source_may_be_unmapped = false;
     size_t transfer_bytes = 0;  // of the transfer of which this is a piece; 0: it is the whole
     /** While a CopyEngine::Scope lives and other copies are under way, this one may be collected
      * with later ones, up to so many bytes. 0: it is not. Not for copies within a GPU, which a

@@ -97,11 +97,24 @@ __device__ void copy_bytes(uint64_t destination, uint64_t source, uint64_t lengt
     }
 }
 
-/** Copies `count` words, and the bytes before and behind them. The words are loaded while the
- * atomic operation of is_wanted() is under way. */
+/** is_wanted(), for all threads of a block. */
+__device__ bool block_is_wanted(const CancellableCopy &copy) {
+    __shared__ bool wanted;
+    if (threadIdx.x == 0) {
+        wanted = is_wanted(copy);
+    }
+    __syncthreads();
+    return wanted;
+}
+
+/** Copies `count` words, and the bytes before and behind them. Without asks_first the words are
+ * loaded while the atomic operation of is_wanted() is under way. */
 template <typename Source>
 __device__ void copy_words(const CancellableCopy &copy, uint64_t head, uint64_t count) {
-    __shared__ bool wanted;
+    const bool asks_first = copy.asks_first != 0;
+    if (asks_first && !block_is_wanted(copy)) {
+        return;
+    }
     const Source source(copy.source + head);
     auto *destination = reinterpret_cast<uint4 *>(copy.destination + head);
     const uint64_t begin = uint64_t{blockIdx.x} * blockDim.x * kWordsPerThread + threadIdx.x;
@@ -112,11 +125,7 @@ __device__ void copy_words(const CancellableCopy &copy, uint64_t head, uint64_t 
             words[i] = source[begin + i * blockDim.x];
         }
     }
-    if (threadIdx.x == 0) {
-        wanted = is_wanted(copy);
-    }
-    __syncthreads();
-    if (!wanted) {
+    if (!asks_first && !block_is_wanted(copy)) {
         return;
     }
 #pragma unroll

@@ -65,7 +65,7 @@ struct CancellableCopy {
     uint32_t number;
     uint32_t begun_before;  // the value of `begun` when the first block begins
     uint32_t blocks;        // of the grid
-    uint32_t unused;
+    uint32_t asks_first;    // 1: a copy that is cancelled reads nothing of the source
 };
 
 }  // namespace gpushm

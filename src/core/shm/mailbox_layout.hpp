@@ -44,7 +44,7 @@
 namespace gpushm {
 
 /** Changes with every change of what processes share; two processes talk only if it is equal. */
-constexpr uint32_t kProtocolVersion = 19;
+constexpr uint32_t kProtocolVersion = 20;
 
 /** What a peer must know to reach a mailbox; travels inside addresses and sender records. */
 struct MailboxAddress {
@@ -59,24 +59,26 @@ constexpr uint8_t kActiveMessageIds = 32;
 
 /** What a cell carries. The values are part of the protocol. */
 enum class CellKind : uint8_t {
-    am_inline = 1,      // active message, in the cell
-    am_slot = 2,        // active message, in the slot
-    am_ring = 3,        // active message, in the sender's staging ring: RingSpan in the cell
-    ring_offer = 4,     // the sender made a staging ring: RingOffer in the cell
-    ring_answer = 5,    // the answer to it: RingAnswer in the cell
-    chunk_slot = 6,     // part of a transfer: TransferChunk in the cell, data in the slot
-    chunk_ring = 7,     // part of a transfer: TransferChunk in the cell, data in the staging ring
-    get_request = 8,    // GetRequest in the cell
-    transfer_done = 9,  // TransferDone in the cell
-    close = 10,         // the sender has closed its own mailbox and sends nothing more
-    map_request = 11,   // MapRequest in the cell
-    map_answer = 12,    // MapAnswer in the cell
-    unmap_notice = 13,  // UnmapNotice in the cell
-    help_request = 14,  // HelpRequest in the cell
-    map_offer = 15,     // MapOffer in the cell
-    put_blocks = 16,    // BlockMessage in the cell, blocks and their data in the slot
-    get_blocks = 17,    // BlockMessage in the cell, blocks in the slot
-    block_data = 18,    // the answer to it: BlockData in the cell, data in the slot
+    am_inline = 1,        // active message, in the cell
+    am_slot = 2,          // active message, in the slot
+    am_ring = 3,          // active message, in the sender's staging ring: RingSpan in the cell
+    ring_offer = 4,       // the sender made a staging ring: RingOffer in the cell
+    ring_answer = 5,      // the answer to it: RingAnswer in the cell
+    chunk_slot = 6,       // part of a transfer: TransferChunk in the cell, data in the slot
+    chunk_ring = 7,       // part of a transfer: TransferChunk in the cell, data in the staging ring
+    get_request = 8,      // GetRequest in the cell
+    transfer_done = 9,    // TransferDone in the cell
+    close = 10,           // the sender has closed its own mailbox and sends nothing more
+    map_request = 11,     // MapRequest in the cell
+    map_answer = 12,      // MapAnswer in the cell
+    unmap_notice = 13,    // UnmapNotice in the cell
+    help_request = 14,    // HelpRequest in the cell
+    map_offer = 15,       // MapOffer in the cell
+    gpu_ring_offer = 16,  // the sender made a ring in GPU memory: GpuRingOffer in the cell
+    gpu_ring_answer = 17,  // the answer to it: GpuRingAnswer in the cell
+    put_blocks = 18,       // BlockMessage in the cell, blocks and their data in the slot
+    get_blocks = 19,       // BlockMessage in the cell, blocks in the slot
+    block_data = 20,       // the answer to it: BlockData in the cell, data in the slot
 };
 
 /** Whether the payload lies in the slot that belongs to the cell. */

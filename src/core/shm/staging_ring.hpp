@@ -44,6 +44,8 @@ struct RingSpan {
 class RingMemory {
 public:
     size_t data_bytes() const { return segment_.length() - kDataOffset; }
+    /** Where a span lies from the beginning of the data, in bytes. */
+    uint64_t offset(const RingSpan &span) const { return span.position % data_bytes(); }
 
 protected:
     static constexpr size_t kDataOffset = 4096;

@@ -31,9 +31,10 @@ Connection::Connection(PortServices &port, const MailboxAddress &peer, MailboxSe
     : channel_(port, *this, peer, std::move(mailbox)),
       permissions_(channel_),
       operations_(channel_, permissions_),
+      memory_(channel_, operations_),
       ring_sender_(channel_, operations_),
-      ring_receiver_(channel_, operations_),
-      transfers_(channel_, operations_, permissions_, ring_sender_, ring_receiver_),
+      ring_receiver_(channel_, operations_, memory_),
+      transfers_(channel_, operations_, permissions_, memory_, ring_sender_, ring_receiver_),
       messages_(channel_, operations_, ring_sender_, transfers_.direct()),
       exports_(channel_),
       helper_(channel_),
@@ -98,6 +99,7 @@ unsigned Connection::progress() {
     count += helper_.progress();
     count += exports_.answer_requests();
     count += transfers_.open_handles();
+    ring_receiver_.gpu_ring().answer();
     if (count == 0) {
         check_peer();
     }
@@ -212,6 +214,7 @@ void Connection::fail() {
     wait_for_copies(nullptr);
     ring_sender_.clear();
     ring_receiver_.forget();
+    ring_receiver_.gpu_ring().forget();
     transfers_.direct().drop_pushes();
     transfers_.direct().clear();
     transfers_.blocks().clear();

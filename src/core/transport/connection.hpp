@@ -4,9 +4,10 @@
 //   PeerChannel        the peer, its mailbox, control messages
 //   WritePermissions   what the peer may write here
 //   Operations         what this process started: order, completions, flush and fence
-//   SpeculativeCopies, RingSender, RingReceiver
+//   PeerMemory         memory of the peer that is mapped here
+//   GpuRing, PeerGpuRing, SpeculativeCopies, RingSender, RingReceiver
 //                      both directions of the staging ring
-//   HostReads, PeerMemory, DirectTransfers, BlockTransfers
+//   HostReads, DirectTransfers, BlockTransfers
 //                      paths of puts and gets
 //   Transfers          puts and gets, by the path that choose_path() names
 //   MessageSender      active messages
@@ -147,7 +148,10 @@ public:
     void end_copies(uint64_t registration);
     /** Tells the peer of buffers that it may have mapped and that were freed. A look-up for each.
      */
-    void check_exports() { exports_.check(); }
+    void check_exports() {
+        exports_.check();
+        ring_receiver_.check_gpu_ring();
+    }
     /** Whether the peer may be told of memory that it may map. */
     bool awaits_offer() const;
     /** Tells the peer, once, of memory of this process that it may map, if there is some, and asks
@@ -188,6 +192,10 @@ public:
     RingReceiver &ring_receiver() { return ring_receiver_; }
     Transfers &transfers() { return transfers_; }
     ExportedMemory &exports() { return exports_; }
+    void receive_notice(const UnmapNotice &notice) {
+        ring_receiver_.gpu_ring().receive_notice(notice);
+        memory_.receive_notice(notice);
+    }
     HostReadHelper &helper() { return helper_; }
     PeerBlocks &peer_blocks() { return peer_blocks_; }
 
@@ -201,6 +209,7 @@ private:
     PeerChannel channel_;
     WritePermissions permissions_;
     Operations operations_;
+    PeerMemory memory_;
     RingSender ring_sender_;
     RingReceiver ring_receiver_;
     Transfers transfers_;

@@ -29,6 +29,11 @@ void hand_to(Connection &connection, const ReceivedCell &message) {
             return give(RingOffer(), receiver, &RingReceiver::receive_offer);
         case CellKind::ring_answer:
             return give(RingAnswer(), connection.ring_sender(), &RingSender::receive_answer);
+        case CellKind::gpu_ring_offer:
+            return give(GpuRingOffer(), receiver.gpu_ring(), &PeerGpuRing::receive_offer);
+        case CellKind::gpu_ring_answer:
+            return give(GpuRingAnswer(), connection.ring_sender().gpu_ring(),
+                        &GpuRing::receive_answer);
         case CellKind::chunk_slot:
         case CellKind::chunk_ring:
             return give(TransferChunk(), receiver, &RingReceiver::receive_chunk, message.slot,
@@ -44,7 +49,7 @@ void hand_to(Connection &connection, const ReceivedCell &message) {
         case CellKind::map_offer:
             return give(MapOffer(), transfers.memory(), &PeerMemory::receive_offer);
         case CellKind::unmap_notice:
-            return give(UnmapNotice(), transfers.memory(), &PeerMemory::receive_notice);
+            return give(UnmapNotice(), connection, &Connection::receive_notice);
         case CellKind::help_request:
             return give(HelpRequest(), connection.helper(), &HostReadHelper::receive_request);
         case CellKind::put_blocks:

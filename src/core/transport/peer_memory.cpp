@@ -61,6 +61,20 @@ std::shared_ptr<PeerMapping> PeerMemory::find(const BufferKey &buffer, const Use
     return mapping;
 }
 
+void PeerMemory::ask_surely(const BufferKey &buffer, CUcontext context) {
+    find(buffer, {context, kWorthAMapping, true, true});
+}
+
+std::shared_ptr<PeerMapping> PeerMemory::find_known(const BufferKey &buffer, CUcontext context) {
+    return find(buffer, {context, 0, true, false});
+}
+
+bool PeerMemory::awaits(uint64_t buffer_id) const {
+    return std::find(requested_.begin(), requested_.end(), buffer_id) != requested_.end() ||
+           std::any_of(handles_.begin(), handles_.end(),
+                       [&](const Handle &handle) { return handle.buffer_id == buffer_id; });
+}
+
 void PeerMemory::ask_for(const BufferKey &buffer) {
     if (buffer.sharing == BufferKey::Sharing::file_descriptor &&
         !channel_.port.descriptors().open(channel_.port.address().cookie)) {
@@ -168,7 +182,7 @@ void PeerMemory::map_offered() {
         offered_.reset();
         return;
     }
-    find(buffer, {in_use->context, kWorthAMapping, true, true});
+    ask_surely(buffer, in_use->context);
 }
 
 void PeerMemory::receive_notice(const UnmapNotice &notice) {

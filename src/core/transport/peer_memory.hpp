@@ -49,6 +49,12 @@ public:
     /** The mapping; null when there is none (yet). Then the cost of that is counted, and the peer
      * is asked for a handle when it pays, unless that was done before for the transfer. */
     std::shared_ptr<PeerMapping> find(const BufferKey &buffer, const Use &use);
+    /** Asks the peer for a handle of memory whose mapping surely pays; find_known() then. */
+    void ask_surely(const BufferKey &buffer, CUcontext context);
+    /** The mapping; null when there is none (yet), which is not counted. */
+    std::shared_ptr<PeerMapping> find_known(const BufferKey &buffer, CUcontext context);
+    /** Whether the peer was asked for the buffer, and its answer has not been used. */
+    bool awaits(uint64_t buffer_id) const;
     /** A transfer begins: find() asks for this transfer from now on. */
     void begin_transfer() { asked_for_ = 0; }
     /** Whether the transfer that began last has asked for the buffer, or `awaited` others wait for

@@ -18,6 +18,8 @@
 //   GPU memory is there    map_offer                           perhaps <- map_request
 //   the first use of a     ring_offer                                       <- ring_answer
 //   ring by a sender
+//   long transfers between gpu_ring_offer   map_request, map_answer         <- gpu_ring_answer
+//   GPUs through the ring
 //
 // Chunks go through slots instead (chunk_slot) when the peer refused the ring.
 #pragma once
@@ -45,6 +47,20 @@ struct RingAnswer {
     uint32_t accepted;  // 1: the ring may be used; 0: the receiver could not map it
 };
 
+/** Bytes of the GPU ring for each byte of the staging ring. */
+constexpr uint64_t kGpuRingScale = 4;
+
+/** Memory of a GPU of the sender, kGpuRingScale times as long as its staging ring. The sender frees
+ * it when the connection ends, or after an answer that refuses it. */
+struct GpuRingOffer {
+    BufferKey buffer;  // may be mapped
+    uint64_t device;   // device_identity() of the GPU to whose memory the transfers go
+};
+
+struct GpuRingAnswer {
+    uint32_t accepted;  // 1: chunks may lie there; 0: not, or not any more
+};
+
 /** A part of a transfer; its data is a span of the ring (chunk_ring) or the slot (chunk_slot). */
 struct TransferChunk {
     uint64_t transfer_id;   // unique in the process that started the transfer, on this connection
@@ -53,8 +69,11 @@ struct TransferChunk {
     uint64_t address;       // put: start of the transfer in the receiver's memory
     uint64_t registration;  // put: RegistrationTable id in the receiver
     RingSpan span;          // chunk_ring
+    uint64_t length;        // chunk_ring: bytes of the data
     uint32_t is_reply;      // 1: data of a get that the receiver asked for; 0: of a put
     uint32_t failed;        // 1: the data could not be read; the bytes count, but are not written
+    uint32_t in_gpu_ring;   // 1: the data lies in the GPU ring, kGpuRingScale times as far from its
+                            // beginning as the span; 0: in the span, which is as long
 };
 static_assert(sizeof(TransferChunk) <= Cell::kInlineBytes, "a chunk's description fits its cell");
 

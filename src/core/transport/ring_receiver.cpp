@@ -60,9 +60,18 @@ void RingReceiver::receive_chunk(const TransferChunk &chunk, const unsigned char
     if (data == nullptr) {
         return;
     }
-    const uint64_t length = from_ring ? chunk.span.length : slot_length;
+    const uint64_t length = from_ring ? chunk.length : slot_length;
     Destination destination = destination_of(chunk, length);
-    bool stored = destination.address != nullptr;
+    if (from_ring && chunk.in_gpu_ring != 0) {
+        data = gpu_ring_.locate(ring_->offset(chunk.span), length);
+        destination.on_gpu = destination.info.needs_gpu();  // pages may have moved to the CPU
+        if (!destination.on_gpu) {
+            data = nullptr;
+        }
+    } else if (from_ring && length != chunk.span.length) {
+        data = nullptr;
+    }
+    bool stored = destination.address != nullptr && data != nullptr;
     if (stored && destination.on_gpu) {
         const Status status = store_by_gpu(chunk, data, length, from_ring, destination);
         if (status == Status::in_progress) {
@@ -126,7 +135,10 @@ RingReceiver::Destination RingReceiver::destination_of_put(const TransferChunk &
 Status RingReceiver::store_by_gpu(const TransferChunk &chunk, const unsigned char *data,
                                   uint64_t length, bool from_ring, Destination &destination) {
     CopyEngine &engine = channel_.port.engine();
-    CopyJob job = {destination.address, data, length, destination.info, CopyDirection::to_gpu};
+    const bool from_gpu = from_ring && chunk.in_gpu_ring != 0;
+    const MemoryInfo gpu_side = from_gpu ? gpu_ring_.gpu_side(destination.info) : destination.info;
+    CopyJob job = {destination.address, data, length, gpu_side, CopyDirection::to_gpu};
+    job.other_side = from_gpu ? OtherSide::elsewhere : OtherSide::unknown;
     job.urgent = chunk.is_reply != 0 && operations_.size() == 1;
     job.transfer_bytes = chunk.total;
     job.joint_bytes = joint_bytes_of_chunk(length, chunk.total, destination.info);
@@ -162,7 +174,7 @@ unsigned RingReceiver::finish_copies() {
             operations_.count_part(chunk.transfer_id, -1);
         }
         ring_->close(chunk.span);
-        arrived(chunk, chunk.span.length, status == Status::ok && chunk.failed == 0);
+        arrived(chunk, chunk.length, status == Status::ok && chunk.failed == 0);
         ++count;
     }
     return count;

@@ -12,6 +12,7 @@
 #include "core/shm/staging_ring.hpp"
 #include "core/transport/operations.hpp"
 #include "core/transport/peer_channel.hpp"
+#include "core/transport/peer_gpu_ring.hpp"
 #include "core/transport/protocol.hpp"
 
 #include <cstddef>
@@ -25,11 +26,14 @@ namespace gpushm {
 /** One thread at a time. */
 class RingReceiver : Immovable {
 public:
-    RingReceiver(PeerChannel &channel, Operations &operations)
-        : channel_(channel), operations_(operations) {}
+    RingReceiver(PeerChannel &channel, Operations &operations, PeerMemory &memory)
+        : channel_(channel), operations_(operations), gpu_ring_(channel, memory) {}
 
     void receive_offer(const RingOffer &offer);
     bool has_ring() const { return ring_.has_value(); }
+    PeerGpuRing &gpu_ring() { return gpu_ring_; }
+    /** PeerGpuRing::check(). */
+    void check_gpu_ring() { gpu_ring_.check(); }
 
     /** Where a message lies; null, logged, when the span is impossible. */
     unsigned char *open_span(const RingSpan &span);
@@ -50,7 +54,10 @@ public:
         copies_.clear();
         puts_.clear();
     }
-    void drop_ring() { ring_.reset(); }
+    void drop_ring() {
+        ring_.reset();
+        gpu_ring_.forget();
+    }
 
 private:
     /** A chunk on its way out of the ring by DMA. The spans are closed in their order. */
@@ -86,6 +93,7 @@ private:
     PeerChannel &channel_;
     Operations &operations_;
     std::optional<StagingRingReceiver> ring_;
+    PeerGpuRing gpu_ring_;
     std::deque<IncomingCopy> copies_;
     std::map<uint64_t, IncomingPut> puts_;  // by transfer id
 };

@@ -53,7 +53,7 @@ void note_source(OutgoingSpan &out, uint64_t registration) {
 bool lost_source(const OutgoingSpan &out) {
     const RegistrationTable &table = RegistrationTable::instance();
     return out.registration != 0 && out.removals != table.removals() &&
-           !table.covers(out.registration, to_number(out.source), out.span.length);
+           !table.covers(out.registration, to_number(out.source), out.chunk.length);
 }
 
 }  // namespace
@@ -92,6 +92,7 @@ void RingSender::drop() {
         channel_.port.count_ring(-static_cast<ptrdiff_t>(ring_->data_bytes()));
         ring_.reset();
     }
+    gpu_ring_.drop();
     state_ = State::refused;
 }
 
@@ -102,6 +103,7 @@ OutgoingSpan &RingSender::add_span(const RingSpan &span, const void *owner, Cell
     OutgoingSpan out;
     out.tickets.reserve(copies);  // so that each copy that has begun is known
     out.span = span;
+    out.chunk.length = span.length;
     out.owner = owner;
     out.kind = kind;
     spans_.push_back(std::move(out));
@@ -124,7 +126,14 @@ bool RingSender::fill_by_gpu(OutgoingSpan &out, void *destination, const void *s
     CopyJob job = {destination, source, length, gpu_side, CopyDirection::from_gpu};
     job.source_may_go = out.speculative_copy != 0;
     job.transfer_bytes = out.chunk.total;
-    job.joint_bytes = joint_bytes_of_chunk(length, out.chunk.total, gpu_side);
+    if (out.chunk.in_gpu_ring != 0) {
+        job.direction = CopyDirection::to_gpu;
+        job.in_reach = true;
+        job.other_side = OtherSide::same_gpu;
+        job.source_may_be_unmapped = !gpu_side.is_of_mem_alloc();
+    } else {
+        job.joint_bytes = joint_bytes_of_chunk(length, out.chunk.total, gpu_side);
+    }
     const Status status = channel_.port.engine().start(job, &ticket);
     if (status == Status::in_progress) {
         out.tickets.push_back(ticket);
@@ -211,7 +220,7 @@ bool RingSender::publish(OutgoingSpan &out) {
 
 SpeculativeCopies::Ring RingSender::describe_ring() const {
     return {ring_->data_bytes(), spans_.empty(), !transfers_.empty(),
-            channel_.port.config().gpu_chunk_bytes};
+            channel_.port.config().gpu_chunk_bytes, gpu_ring_.shortest()};
 }
 
 uint64_t RingSender::plan_copy(const SpeculativeCopies::Plan &wanted) {
@@ -317,7 +326,9 @@ void RingSender::add_reply(const ChunkedTransfer &transfer) {
 }
 
 bool RingSender::is_one_chunk(const ChunkedTransfer &transfer) const {
-    return chunk_bytes(transfer, transfer.by_gpu) == transfer.total - transfer.issued;
+    const size_t next = gpu_ring_.is_for(transfer) ? gpu_ring_chunk_bytes(transfer)
+                                                   : chunk_bytes(transfer, transfer.by_gpu);
+    return next == transfer.total - transfer.issued;
 }
 
 /** After some were taken out. */
@@ -331,6 +342,9 @@ void RingSender::count_leading() {
 unsigned RingSender::issue_chunks() {
     if (!transfers_.empty() && is_unknown()) {
         offer(transfers_.front().source_info);
+    }
+    if (!transfers_.empty() && is_ready()) {
+        gpu_ring_.make_if_due(transfers_.front(), ring_->data_bytes());
     }
     unsigned count = 0;
     while (!transfers_.empty() && state_ != State::offered && count < kChunksPerProgress) {
@@ -366,6 +380,13 @@ size_t RingSender::chunk_bytes(const ChunkedTransfer &transfer, bool from_gpu) c
     return std::min<uint64_t>(std::min(preferred, possible), transfer.total - transfer.issued);
 }
 
+/** Long ones: to start a copy costs as much as to copy 4 MB from GPU to GPU
+ * (doc/decisions/gpu-ring.md). */
+size_t RingSender::gpu_ring_chunk_bytes(const ChunkedTransfer &transfer) const {
+    return std::min<uint64_t>(kGpuRingScale * ring_->data_bytes() / 4,
+                              transfer.total - transfer.issued);
+}
+
 /** Managed memory may lie here and there: it is looked at for each chunk, which costs a system
  * call. That a GPU copies the first chunk is known. That a CPU may is seen before it does, because
  * the memory may have been freed meanwhile. */
@@ -380,8 +401,11 @@ bool RingSender::gpu_copies_chunk(const ChunkedTransfer &transfer) const {
 bool RingSender::issue_ring_chunk(ChunkedTransfer &transfer) {
     const unsigned char *source = transfer.source + transfer.issued;
     const bool from_gpu = gpu_copies_chunk(transfer);
-    const size_t length = chunk_bytes(transfer, from_gpu);
-    const std::optional<RingSpan> span = ring_->allocate(length);
+    size_t length = gpu_ring_chunk_bytes(transfer);
+    const bool in_gpu_ring = from_gpu && gpu_ring_.takes(transfer, source, length);
+    length = in_gpu_ring ? length : chunk_bytes(transfer, from_gpu);
+    const std::optional<RingSpan> span =
+        ring_->allocate(in_gpu_ring ? GpuRing::span_bytes(length) : length);
     if (!span) {
         give_up_copies();  // they may be what takes the room
         return false;
@@ -394,7 +418,13 @@ bool RingSender::issue_ring_chunk(ChunkedTransfer &transfer) {
     OutgoingSpan &out = add_span(*span, transfer.owner, CellKind::chunk_ring, from_gpu ? 1 : 0);
     out.chunk = describe_chunk(transfer);
     out.chunk.span = *span;
-    unsigned char *destination = ring_->data(*span);
+    out.chunk.length = length;
+    out.chunk.in_gpu_ring = in_gpu_ring ? 1 : 0;
+    unsigned char *destination =
+        in_gpu_ring ? gpu_ring_.at(ring_->offset(*span)) : ring_->data(*span);
+    if (from_gpu && !in_gpu_ring) {
+        gpu_ring_.count(transfer, length);
+    }
     if (transfer.is_reply) {
         out.source = source;
         note_source(out, transfer.registration);

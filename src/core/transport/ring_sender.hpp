@@ -9,6 +9,7 @@
 #include "core/base/immovable.hpp"
 #include "core/base/no_throw.hpp"
 #include "core/shm/staging_ring.hpp"
+#include "core/transport/gpu_ring.hpp"
 #include "core/transport/operations.hpp"
 #include "core/transport/outgoing_span.hpp"
 #include "core/transport/peer_channel.hpp"
@@ -26,7 +27,7 @@ namespace gpushm {
 class RingSender : Immovable {
 public:
     RingSender(PeerChannel &channel, Operations &operations)
-        : channel_(channel), operations_(operations) {}
+        : channel_(channel), operations_(operations), gpu_ring_(channel) {}
 
     // ---- the ring
 
@@ -38,7 +39,8 @@ public:
     /** Makes a ring near the GPU that will write it, and offers it to the peer. */
     void offer(const MemoryInfo &source);
     void receive_answer(const RingAnswer &answer);
-    /** Gives the ring back; there is none from now on. */
+    GpuRing &gpu_ring() { return gpu_ring_; }
+    /** Gives both rings back; there is none from now on. */
     void drop();
 
     // ---- messages
@@ -113,6 +115,7 @@ private:
     bool issue_slot_chunk(ChunkedTransfer &transfer);
     bool gpu_copies_chunk(const ChunkedTransfer &transfer) const;
     size_t chunk_bytes(const ChunkedTransfer &transfer, bool from_gpu) const;
+    size_t gpu_ring_chunk_bytes(const ChunkedTransfer &transfer) const;
     bool is_one_chunk(const ChunkedTransfer &transfer) const;
     void count_leading();
 
@@ -124,6 +127,7 @@ private:
     Operations &operations_;
     State state_ = State::none;
     std::optional<StagingRingSender> ring_;
+    GpuRing gpu_ring_;
     OutgoingSpans spans_;
     unsigned messages_ = 0;  // among spans_
     std::deque<ChunkedTransfer> transfers_;

@@ -48,7 +48,8 @@ size_t SpeculativeCopies::longest_bytes(const MemoryInfo &source, bool by_gpu,
         return usual;
     }
     const size_t alone = source.kind == MemoryKind::managed ? kLongestManaged : kLongestAlone;
-    return std::max(usual, std::min(alone, ring.gpu_chunk_bytes));
+    const size_t others = peer_gets_to_gpu_ ? ring.gpu_ring_bytes - 1 : SIZE_MAX;
+    return std::max(usual, std::min({alone, ring.gpu_chunk_bytes, others}));
 }
 
 bool SpeculativeCopies::suits(const Plan &wanted, const Ring &ring) const {

@@ -50,6 +50,7 @@ public:
         bool is_idle;            // no span is on its way
         bool has_transfers;      // chunked ones that are not all copied
         size_t gpu_chunk_bytes;  // PortConfig
+        size_t gpu_ring_bytes;   // GpuRing::shortest()
     };
 
     /** Whether some get that follows is likely to go through the ring. */

@@ -27,7 +27,7 @@ ChunkedTransfer describe_reply(const GetRequest &request, std::optional<bool> by
             by_gpu ? *by_gpu : gpu_copies(info, source, request.length),
             request.length,
             0,
-            RemoteMemory{0, 0},
+            RemoteMemory{0, 0, request.buffer},
             request.registration};
 }
 

@@ -21,12 +21,12 @@ struct Transfers::TakeBack {
 };
 
 Transfers::Transfers(PeerChannel &channel, Operations &operations, WritePermissions &permissions,
-                     RingSender &sender, RingReceiver &receiver)
+                     PeerMemory &memory, RingSender &sender, RingReceiver &receiver)
     : channel_(channel),
       operations_(operations),
       sender_(sender),
       host_reads_(channel, operations, permissions),
-      memory_(channel, operations),
+      memory_(memory),
       direct_(channel, operations, memory_),
       blocks_(channel, operations),
       parts_{host_reads_, direct_, memory_, sender, receiver} {}
@@ -114,6 +114,7 @@ void Transfers::start_get(uint64_t id, PathChoice choice, PathQuery query) {
     } else if (choice.path == TransferPath::wait) {
         held_.push_back({id, operation.remote.buffer.buffer_id, std::nullopt});
     } else if (choice.path == TransferPath::request) {
+        parts_.receiver.check_gpu_ring();
         operations_.ask_peer(id, channel_.port.config().peer_mapping);
     }
 }

@@ -28,7 +28,7 @@ namespace gpushm {
 class Transfers : Immovable {
 public:
     Transfers(PeerChannel &channel, Operations &operations, WritePermissions &permissions,
-              RingSender &sender, RingReceiver &receiver);
+              PeerMemory &memory, RingSender &sender, RingReceiver &receiver);
 
     /** Connection::put(). */
     Status put(const void *local, size_t length, const RemoteMemory &remote, const void *owner,
@@ -80,7 +80,7 @@ private:
     Operations &operations_;
     RingSender &sender_;
     HostReads host_reads_;
-    PeerMemory memory_;
+    PeerMemory &memory_;
     DirectTransfers direct_;
     BlockTransfers blocks_;
     PathParts parts_;

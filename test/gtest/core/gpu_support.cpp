@@ -270,6 +270,12 @@ Buffer::Buffer(Allocator allocator, size_t length)
         case Allocator::exportable:
             address = create_and_map(&mapped_length_);
             break;
+        case Allocator::pool:
+            expect_ok(cuda_function<CUresult (*)(CUdeviceptr *, size_t, CUstream)>(
+                          "cuMemAllocAsync")(&address, length, nullptr),
+                      "cuMemAllocAsync");
+            expect_ok(cuda.stream_synchronize(nullptr), "cuStreamSynchronize");
+            break;
     }
     data_ = host != nullptr ? static_cast<unsigned char *>(host)
                             : reinterpret_cast<unsigned char *>(address);
@@ -296,12 +302,18 @@ Buffer::~Buffer() {
             expect_ok(cuda.mem_address_free(device_pointer(data_), mapped_length_),
                       "cuMemAddressFree");
             break;
+        case Allocator::pool:
+            expect_ok(cuda_function<CUresult (*)(CUdeviceptr, CUstream)>("cuMemFreeAsync")(
+                          device_pointer(data_), nullptr),
+                      "cuMemFreeAsync");
+            break;
     }
 }
 
 /** Whether the CPU may read and write it. */
 bool Buffer::is_host() const {
-    return allocator_ != Allocator::device && allocator_ != Allocator::exportable;
+    return allocator_ != Allocator::device && allocator_ != Allocator::exportable &&
+           allocator_ != Allocator::pool;
 }
 
 void Buffer::fill(uint64_t seed) {

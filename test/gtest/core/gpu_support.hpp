@@ -60,8 +60,8 @@ const char *memory_kind_name(MemoryKind kind);
 /** Memory of one kind, written and read by its owner, not by the code under test. */
 class Buffer {
 public:
-    /** The first four are the memory kinds. */
-    enum class Allocator { host, pinned, device, managed, exportable };
+    /** The first four are the memory kinds. Other processes cannot map memory of a pool. */
+    enum class Allocator { host, pinned, device, managed, exportable, pool };
     /** Whether there is device memory that is exported as a file descriptor (cuMemCreate). */
     static bool has_exportable();
 

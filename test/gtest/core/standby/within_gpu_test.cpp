@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <random>
 #include <thread>
 #include <tuple>
@@ -278,6 +279,60 @@ TEST_F(WithinGpu, AnEngineEndsBesideAKernelThatFillsTheGpu) {
     ASSERT_EQ(start(*engine, destination, 0, source, 0, 100, &ticket), Status::in_progress);
     engine.reset();
     EXPECT_TRUE(gpu.is_full());
+}
+
+/** The kernel of the copy that was cancelled is in its stream still. */
+TEST_F(WithinGpu, ACancelledCopyReadsNothingThatMayBeUnmapped) {
+    constexpr size_t kBytes = 1u << 20;
+    if (!Buffer::has_exportable()) {
+        GTEST_SKIP() << "no virtual memory management";
+    }
+    CopyEngine engine;
+    Buffer destination(MemoryKind::device, kBytes);
+    std::optional<Buffer> source(std::in_place, Buffer::Allocator::exportable, kBytes);
+    source->fill(1);
+    destination.fill(2);
+    const MemoryInfo info = query_memory(source->data());
+    ASSERT_TRUE(engine.can_copy_within_gpu(info, source->data(), kBytes));
+    MemoryInfo gpu_side = info;
+    gpu_side.context = context_;
+    CopyJob job = {destination.data(), source->data(), kBytes, gpu_side, CopyDirection::to_gpu};
+    job.in_reach = true;
+    job.other_side = OtherSide::same_gpu;
+    job.source_may_be_unmapped = true;
+    for (const bool is_full : {false, true}) {
+        FullGpu gpu;
+        if (is_full) {
+            gpu.fill();
+        }
+        CopyTicket ticket;
+        ASSERT_EQ(engine.start(job, &ticket), Status::in_progress);
+        EXPECT_EQ(engine.wait(&ticket), Status::ok);
+        if (is_full) {
+            EXPECT_TRUE(gpu.is_full());
+            source.reset();
+        }
+        gpu.open();
+        EXPECT_EQ(destination.check(0, kBytes, 1, 2), "");
+        destination.fill(2);
+    }
+    EXPECT_EQ(cuda_.stream_synchronize(nullptr), CUDA_SUCCESS);
+}
+
+/** Pools and managed memory, whose context the driver does not name. */
+TEST_F(WithinGpu, KnowsWhichMemoryAKernelCanCopy) {
+    constexpr size_t kBytes = 3u << 20;
+    CopyEngine engine;
+    const auto can = [&](Buffer::Allocator allocator) {
+        const Buffer buffer(allocator, kBytes);
+        return engine.can_copy_within_gpu(query_memory(buffer.data()), buffer.data(), kBytes);
+    };
+    EXPECT_TRUE(can(Buffer::Allocator::device));
+    EXPECT_TRUE(can(Buffer::Allocator::managed));
+    EXPECT_TRUE(can(Buffer::Allocator::pool));
+    const Buffer buffer(Buffer::Allocator::pool, kBytes);
+    EXPECT_FALSE(
+        engine.can_copy_within_gpu(query_memory(buffer.data()), buffer.data(), 2 * kBytes));
 }
 
 /** Not all of its blocks find a place at a time. */

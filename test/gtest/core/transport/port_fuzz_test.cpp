@@ -158,7 +158,7 @@ private:
                 last_id_ = chunk.transfer_id;
                 last_total_ = chunk.total;
                 last_is_get_ = false;
-                last_end_ = chunk.offset + chunk.span.length;
+                last_end_ = chunk.offset + chunk.length;
                 if (cell.kind == CellKind::chunk_ring) {
                     released_ = chunk.span.position + chunk.span.length;
                 }
@@ -297,6 +297,12 @@ private:
                 request.buffer = name();
                 return put_into(payload, request);
             }
+            case CellKind::gpu_ring_offer: {
+                const GpuRingOffer offer = {name(), mutated(random_.below(2))};
+                return put_into(payload, offer);
+            }
+            case CellKind::gpu_ring_answer:
+                return put_into(payload, GpuRingAnswer{static_cast<uint32_t>(random_.below(2))});
             case CellKind::map_request:
                 return put_into(payload, MapRequest{name()});
             case CellKind::map_offer:
@@ -383,6 +389,8 @@ private:
         chunk.failed = random_.below(30) == 0;
         if (kind == CellKind::chunk_ring) {
             chunk.span = span();
+            chunk.length = mutated(chunk.span.length);
+            chunk.in_gpu_ring = random_.below(10) == 0;
             position_ = std::max(position_, chunk.span.position + chunk.span.length);
         }
         return chunk;

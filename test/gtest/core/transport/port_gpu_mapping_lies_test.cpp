@@ -33,15 +33,24 @@ struct Liar {
         sender->publish(cell, kind, 0, sizeof(payload));
         return true;
     }
-    /** How many messages of the kind the victim has sent; the others are dropped. */
-    size_t drain(CellKind kind) {
+    /** How many messages of the kind the victim has sent, and what the last one says; the others
+     * are dropped. */
+    template <typename Payload>
+    size_t drain(CellKind kind, Payload *last) {
         size_t count = 0;
         ReceivedCell cell;
         while (mailbox->receive(&cell)) {
-            count += cell.kind == kind;
+            if (cell.kind == kind) {
+                ++count;
+                memcpy(last, cell.payload, sizeof(*last));
+            }
             mailbox->release();
         }
         return count;
+    }
+    size_t drain(CellKind kind) {
+        char nothing;
+        return drain(kind, &nothing);
     }
 
     TestPort victim{kMappingPort};
@@ -121,6 +130,56 @@ FreshProcess asking_for_many("requests-for-more-than-is-remembered", [] {
     CHECK(dropped + liar.drain(CellKind::unmap_notice) == kBuffers);
     return 0;
 });
+
+/** Chunks that lie in a GPU ring which was never offered, or was refused. */
+FreshProcess no_gpu_ring("chunks-in-no-gpu-ring", [] {
+    CHECK(enter_primary_context(0));
+    const LogCapture log;
+    Buffer local(MemoryKind::device, kBytes);
+    Liar liar;
+    const ShownRegistrations shown(*liar.mailbox);
+    const Registration registration(local.data(), kBytes);
+    std::optional<StagingRingSender> ring = StagingRingSender::create(1 << 20);
+    CHECK(ring && liar.send(CellKind::ring_offer, RingOffer{ring->cookie(), ring->segment_fd()}));
+    CHECK(liar.send(CellKind::gpu_ring_answer, GpuRingAnswer{1}));
+    GpuRingOffer offer = {};
+    offer.buffer = {5, 1, 1, 1 << 20, 0, MemoryKind::device, BufferKey::Sharing::ipc_handle};
+    for (unsigned round = 0; round < 3; ++round) {
+        Outcome outcome;
+        local.fill(7);
+        CHECK(liar.connection.get(local.data(), kBytes, registration.at(), nullptr,
+                                  outcome.completion()) == Status::in_progress);
+        GetRequest request = {};
+        CHECK(liar.drain(CellKind::get_request, &request) == 1);
+        const std::optional<RingSpan> span = ring->allocate(kBytes);
+        CHECK(span);
+        TransferChunk chunk = {};
+        chunk.transfer_id = request.transfer_id;
+        chunk.total = kBytes;
+        chunk.span = *span;
+        chunk.length = kBytes;
+        chunk.is_reply = 1;
+        chunk.in_gpu_ring = 1;
+        CHECK(liar.send(CellKind::chunk_ring, chunk));
+        CHECK(progress_until({&liar.victim}, [&] { return outcome.done(); }));
+        CHECK(outcome.status == Status::gpu_error && local.check(0, kBytes, 7, 0).empty());
+        CHECK(ring->allocate(kBytes));  // the span was released
+        // Memory of nobody that this process knows; the handle never comes.
+        GpuRingAnswer answer = {1};
+        CHECK(liar.send(CellKind::gpu_ring_offer, offer));
+        liar.victim->progress();
+        const size_t answers = liar.drain(CellKind::gpu_ring_answer, &answer);
+        CHECK(answers == 0 || answer.accepted == 0);  // the second is one too many
+        CHECK(answers == round % 2);
+    }
+    CHECK(!liar.connection.failed());
+    return 0;
+});
+
+TEST(PortGpuMappingLies, AChunkInNoGpuRingFailsItsTransferOnly) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(no_gpu_ring.run(), 0);
+}
 
 TEST(PortGpuMappingLies, PeerThatBreaksTheRulesTakesNoMoreThanOthers) {
     SKIP_UNLESS_SIMULATED();

@@ -312,7 +312,7 @@ FreshProcess refused_once("long-refused-and-met-once", [] {
         pair.peer.simulate("SIMCUDA_FAIL", "");
         pair.peer.release();
     }
-    CHECK(pair.peer.calls("cuIpcGetMemHandle") == kMaxOnTrust);
+    CHECK(pair.peer.calls("cuIpcGetMemHandle") == kMaxOnTrust + 1);  // and of the GPU ring
     return pair.peer.finish();
 });
 

@@ -43,6 +43,7 @@ enum class Peer::Operation : uint64_t {
     simulate,
     enable_pins,
     note_context,
+    load_kernels,
     close_port,
     sleep,
     finish
@@ -151,6 +152,8 @@ private:
             case Operation::note_context:
                 note_context_in_use(current_context());
                 return {};
+            case Operation::load_kernels:
+                return {test::load_kernels(current_context()) ? 1u : 0u, {}};
             case Operation::enable_pins:
                 HostRegistrationCache::instance().enable(command.number);
                 return {};
@@ -318,6 +321,9 @@ void Peer::enable_pins(size_t limit) {
 }
 void Peer::note_context() {
     ask(Operation::note_context);
+}
+bool Peer::load_kernels() {
+    return ask(Operation::load_kernels).value != 0;
 }
 void Peer::close_port() {
     ask(Operation::close_port);

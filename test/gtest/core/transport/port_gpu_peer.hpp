@@ -53,6 +53,8 @@ public:
     void enable_pins(size_t limit);
     /** Its context is in use by the application (note_context_in_use()). */
     void note_context();
+    /** gpushm's kernels, into its context; false where that cannot be. */
+    bool load_kernels();
     void close_port();
     /** It does nothing any more, as if in a long computation, and is not to be asked again. */
     void sleep();

@@ -114,7 +114,10 @@ TEST_F(PortLies, GetIsNotOverWhileItsMemoryIsStillWritten) {
     Connection &connection = victim.connection(mailbox_->address());
     ASSERT_EQ(connection.get(local.data(), local.size(), remote, nullptr, get.completion()),
               Status::in_progress);
-    const TransferChunk chunk = {1, 0, 1, 0, 0, {}, 1, 0};  // of a total that the get does not have
+    TransferChunk chunk = {};
+    chunk.transfer_id = 1;
+    chunk.total = 1;  // the get has another one
+    chunk.is_reply = 1;
     for (size_t sent = 0; sent < local.size(); sent += kSlotBytes) {
         ReservedCell cell;
         ASSERT_TRUE(sender->reserve(&cell));

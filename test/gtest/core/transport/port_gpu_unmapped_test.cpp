@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// GPU memory that no other process can map, from one GPU to another: through host memory at first,
+// then through the GPU ring.
+#include "test/gtest/core/transport/port_gpu_peer.hpp"
+
+#include "core/base/process.hpp"
+
+#include <cstring>
+#include <optional>
+#include <string>
+
+namespace gpushm {
+namespace {
+
+using namespace test;
+
+constexpr size_t kChunk = 1 << 20;
+constexpr size_t kBytes = 4 * kChunk;
+constexpr size_t kShort = 128 << 10;
+// As many pass through host memory before it pays, and while the answer is on its way.
+constexpr uint64_t kUntilMade = 10;
+constexpr PortConfig kPort = {8 << 20, kChunk, 16 << 10, 64, true};
+constexpr auto kPool = Buffer::Allocator::pool;
+
+/** A pair with kernels in both contexts, and a buffer of a pool in each process. */
+struct UnmappedPair : Pair {
+    explicit UnmappedPair(CUdevice peer_device) : Pair(peer_device, kPort) {}
+    bool start() {
+        if (!Pair::start(kPort) || !load_kernels(current_context()) || !peer.load_kernels()) {
+            return false;
+        }
+        local.emplace(kPool, kBytes);
+        remote = peer.allocate(kBytes, kPool);
+        return !remote.buffer.can_be_mapped();
+    }
+    /** Fresh bytes, which arrive. */
+    bool moves(bool put, size_t length = kBytes) {
+        seed += 2;
+        local->fill(seed);
+        peer.fill(seed + 1);
+        return (put ? Pair::put(local->data(), length, remote)
+                    : Pair::get(local->data(), length, remote)) == Status::ok &&
+               (length != kBytes ||
+                (put ? peer.holds(seed) : local->check(0, kBytes, seed + 1, 0).empty()));
+    }
+    bool moves_until_made(bool put) {
+        bool all = true;
+        for (uint64_t i = 0; i < kUntilMade; ++i) {
+            all = all && moves(put);
+        }
+        return all;
+    }
+    /** Kernels that the sender has launched: one for each chunk within its GPU. */
+    unsigned long launches(bool put) {
+        return put ? calls("cuLaunchKernel") : peer.calls("cuLaunchKernel");
+    }
+    unsigned long handles_opened(bool put) {
+        return put ? peer.calls("cuIpcOpenMemHandle") : calls("cuIpcOpenMemHandle");
+    }
+
+    std::optional<Buffer> local;
+    RemoteMemory remote = {};
+    uint64_t seed = 0;
+};
+
+int through_gpu_ring(bool put) {
+    UnmappedPair pair(1);
+    CHECK(pair.start());
+    const LogCapture log;
+    CHECK(pair.launches(put) == 0);
+    CHECK(pair.moves_until_made(put));
+    CHECK(pair.handles_opened(put) == 1);
+    CHECK(log.count("carry long messages to process") == (put ? 1u : 0u));
+    for (int i = 0; i < 3; ++i) {
+        const unsigned long before = pair.launches(put);
+        CHECK(pair.moves(put));
+        CHECK(pair.launches(put) == before + 1);
+    }
+    const unsigned long before = pair.launches(put);
+    CHECK(pair.moves(put, kShort));
+    CHECK(pair.launches(put) == before);
+    CHECK(pair.handles_opened(put) == 1);
+    return pair.peer.finish();
+}
+
+FreshProcess gets("gets-through-gpu-ring", [] { return through_gpu_ring(false); });
+FreshProcess puts("puts-through-gpu-ring", [] { return through_gpu_ring(true); });
+
+TEST(PortGpuUnmapped, LongTransfersTakeTheGpuRing) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(gets.run(), 0);
+    EXPECT_EQ(puts.run(), 0);
+}
+
+/** Within one GPU the copies of two processes wait for each other. */
+FreshProcess on_one_gpu("unmapped-on-one-gpu", [] {
+    UnmappedPair pair(0);
+    CHECK(pair.start());
+    for (const bool put : {false, true}) {
+        CHECK(pair.moves_until_made(put));
+        CHECK(pair.moves(put) && pair.launches(put) == 0 && pair.handles_opened(put) == 0);
+    }
+    return pair.peer.finish();
+});
+
+TEST(PortGpuUnmapped, OnOneGpuThereIsNoGpuRing) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(on_one_gpu.run(), 0);
+}
+
+/** The driver of one side refuses; `put` makes this process the sender. `freed`: how often it frees
+ * what it has allocated. */
+int run_refused(bool put, const char *here, const char *there, unsigned long freed) {
+    UnmappedPair pair(1);
+    CHECK(pair.start());
+    set_simulation("SIMCUDA_FAIL", here);
+    pair.peer.simulate("SIMCUDA_FAIL", there);
+    const unsigned long allocated = calls("cuMemAlloc");
+    const unsigned long before = calls("cuMemFree");
+    for (int i = 0; i < 2; ++i) {
+        CHECK(pair.moves_until_made(put));
+    }
+    CHECK(pair.launches(put) == 0);
+    CHECK(!put || calls("cuMemAlloc") == allocated + 1);
+    CHECK(await_background_calls("cuMemFree", before + freed));
+    return pair.peer.finish();
+}
+
+FreshProcess no_memory("no-memory-for-gpu-ring",
+                       [] { return run_refused(true, "cuMemAlloc:1:2", "", 0); });
+FreshProcess no_handle("no-handle-of-gpu-ring",
+                       [] { return run_refused(true, "cuIpcGetMemHandle:1:1", "", 1); });
+FreshProcess not_opened("gpu-ring-not-opened",
+                        [] { return run_refused(true, "", "cuIpcOpenMemHandle:1:1", 1); });
+FreshProcess not_opened_here("gpu-ring-not-opened-here",
+                             [] { return run_refused(false, "cuIpcOpenMemHandle:1:1", "", 0); });
+
+TEST(PortGpuUnmapped, WhereItIsRefusedHostMemoryGoesOn) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(no_memory.run(), 0);
+    EXPECT_EQ(no_handle.run(), 0);
+    EXPECT_EQ(not_opened.run(), 0);
+    EXPECT_EQ(not_opened_here.run(), 0);
+}
+
+/** The program resets its GPU and goes on with other memory: as receiver (get) and as sender. */
+int run_reset(bool put) {
+    UnmappedPair pair(1);
+    CHECK(pair.start());
+    CHECK(pair.moves_until_made(put) && pair.launches(put) != 0);
+    pair.local->forget();
+    pair.local.reset();
+    const auto reset = cuda_function<CUresult (*)(CUdevice)>("cuDevicePrimaryCtxReset_v2");
+    CHECK(reset(0) == CUDA_SUCCESS);
+    CHECK(enter_primary_context(0) != nullptr);
+    pair.local.emplace(kPool, kBytes);
+    for (int i = 0; i < 3; ++i) {
+        CHECK(pair.moves(put));
+    }
+    return pair.peer.finish();
+}
+
+FreshProcess receiver_reset("gpu-ring-receiver-resets", [] { return run_reset(false); });
+FreshProcess sender_reset("gpu-ring-sender-resets", [] { return run_reset(true); });
+
+TEST(PortGpuUnmapped, ItEndsWithItsContext) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(receiver_reset.run(), 0);
+    EXPECT_EQ(sender_reset.run(), 0);
+}
+
+/** The peer dies with chunks under way; another one follows. */
+FreshProcess killed("gpu-ring-peer-dies", [] {
+    Peer second(kPort, 1);
+    UnmappedPair pair(1);
+    CHECK(pair.start());
+    CHECK(pair.moves_until_made(true) && pair.launches(true) != 0);
+    pair.peer.simulate("SIMCUDA_DELAY_US", "20000");
+    Outcome outcome;
+    CHECK(pair.peer.connection().put(pair.local->data(), kBytes, pair.remote, nullptr,
+                                     outcome.completion()) == Status::in_progress);
+    pair.peer.kill();
+    CHECK(progress_until({&*pair.port}, [&] { return outcome.done(); }));
+    CHECK(outcome.status == Status::peer_failed);
+    CHECK(second.connect(*pair.port) && second.load_kernels());
+    const RemoteMemory remote = second.allocate(kBytes, kPool);
+    for (uint64_t seed = 1000; seed < 1000 + kUntilMade; ++seed) {
+        pair.local->fill(seed);
+        CHECK(await_put(*pair.port, second.connection(), pair.local->data(), kBytes, remote) ==
+              Status::ok);
+        CHECK(second.holds(seed));
+    }
+    return second.finish();
+});
+
+TEST(PortGpuUnmapped, APeerThatDiesHoldsUpNobody) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(killed.run(), 0);
+}
+
+}  // namespace
+}  // namespace gpushm
