@@ -6,7 +6,7 @@
 declare -A titles=(
     [build]="build without warnings (g++, -Wall -Wextra -Werror)"
     [style]="layout, scripts, spelling, and clang-tidy over what has changed"
-    [tidy]="clang-tidy over all sources"
+    [tidy]="clang-tidy over src/"
     [clang]="build without warnings (clang++)"
     [unit]="unit tests (make check)"
     [install]="make install, DESTDIR, make uninstall"
@@ -116,7 +116,7 @@ step_clang() {
     # What it warns of does not depend on optimisation.
     configure_in "$root/clang" --enable-werror "$(same_kernels)" CXX=clang++ CXXFLAGS=-O0
     make -j"$jobs"
-    # What clang warns of in tests clang-tidy tells, too.
+    # What clang warns of in tests that have changed clang-tidy tells, too.
     version_14 clang-tidy >/dev/null || make -j"$jobs" check TESTS=
 }
 
