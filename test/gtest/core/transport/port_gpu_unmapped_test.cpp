@@ -3,11 +3,7 @@
 // then through the GPU ring.
 #include "test/gtest/core/transport/port_gpu_peer.hpp"
 
-#include "core/base/process.hpp"
-
-#include <cstring>
 #include <optional>
-#include <string>
 
 namespace gpushm {
 namespace {
