@@ -59,8 +59,9 @@ public:
     bool is_left_to_standby(const CopyJob &job);
 
     /** Whether start() copies [source, +length) to memory of cuMemAlloc of the same context even if
-     * a kernel of the application fills the GPU, where the job has other_side same_gpu and
-     * source_may_be_unmapped. `gpu_side`: of the source, which may be of a pool, or managed. */
+     * a kernel of the application fills the GPU, unless the driver refuses the launch. The job has
+     * other_side same_gpu and source_may_be_unmapped. `gpu_side`: of the source, which may be of a
+     * pool, or managed. */
     bool can_copy_within_gpu(const MemoryInfo &gpu_side, const void *source, size_t length);
     /** Whether a kernel that run() launches with this `gpu_side` surely reaches [address, +length).
      */

@@ -196,7 +196,11 @@ bool CopyEngine::can_copy_within_gpu(const MemoryInfo &gpu_side, const void *sou
     const CopyJob job = {const_cast<void *>(source), source, length, gpu_side,
                          CopyDirection::to_gpu};
     Means means(job);
-    return find_means(job, &means) && has_copy_kernel(*means.context) &&
+    if (!find_means(job, &means) || !has_copy_kernel(*means.context)) {
+        return false;
+    }
+    relax_capture();
+    return means.context->has_cancellable() &&
            kernels_reach_side(job, means, means.operands.source, 0, true);
 }
 

@@ -47,12 +47,16 @@ bool GpuContext::is_busy() const {
            });
 }
 
-bool GpuContext::start_cancellable(const std::shared_ptr<CopyBatch> &batch, bool through_host) {
+bool GpuContext::has_cancellable() {
     static const bool possible = !launches_are_synchronous();
     if (possible && !cancellable) {
         cancellable = CancellableCopies::make(handle_, id(), kernels);
     }
-    return cancellable && cancellable->start(batch, through_host);
+    return cancellable != nullptr;
+}
+
+bool GpuContext::start_cancellable(const std::shared_ptr<CopyBatch> &batch, bool through_host) {
+    return has_cancellable() && cancellable->start(batch, through_host);
 }
 
 void GpuContext::destroy_streams() {

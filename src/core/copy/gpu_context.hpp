@@ -53,6 +53,8 @@ public:
     /** Whether something is under way. */
     bool is_busy() const;
 
+    /** Whether there is `cancellable`; makes it. */
+    bool has_cancellable();
     /** CancellableCopies::start() for a batch of one copy. False: it is for the driver. */
     bool start_cancellable(const std::shared_ptr<CopyBatch> &batch, bool through_host);
 

@@ -31,12 +31,12 @@ Connection::Connection(PortServices &port, const MailboxAddress &peer, MailboxSe
     : channel_(port, *this, peer, std::move(mailbox)),
       permissions_(channel_),
       operations_(channel_, permissions_),
+      exports_(channel_),
       memory_(channel_, operations_),
-      ring_sender_(channel_, operations_),
+      ring_sender_(channel_, operations_, exports_),
       ring_receiver_(channel_, operations_, memory_),
       transfers_(channel_, operations_, permissions_, memory_, ring_sender_, ring_receiver_),
       messages_(channel_, operations_, ring_sender_, transfers_.direct()),
-      exports_(channel_),
       helper_(channel_),
       peer_blocks_(channel_) {}
 

@@ -4,6 +4,7 @@
 //   PeerChannel        the peer, its mailbox, control messages
 //   WritePermissions   what the peer may write here
 //   Operations         what this process started: order, completions, flush and fence
+//   ExportedMemory     memory of this process that the peer maps
 //   PeerMemory         memory of the peer that is mapped here
 //   GpuRing, PeerGpuRing, SpeculativeCopies, RingSender, RingReceiver
 //                      both directions of the staging ring
@@ -11,7 +12,7 @@
 //                      paths of puts and gets
 //   Transfers          puts and gets, by the path that choose_path() names
 //   MessageSender      active messages
-//   ExportedMemory, HostReadHelper, PeerBlocks
+//   HostReadHelper, PeerBlocks
 //                      what this process does for transfers of the peer
 //
 // Each part includes only parts above it in this list.
@@ -74,10 +75,12 @@ public:
 
     /** Eight bytes `header` and host memory behind them; at most Cell::kInlineBytes in all. */
     Status am_short(uint8_t am_id, uint64_t header, const void *payload, size_t length) {
+        ring_receiver_.check_gpu_ring();
         return messages_.send_short(am_id, header, payload, length);
     }
     /** Pieces of host memory; at most Cell::kInlineBytes in all. */
     Status am_short_pieces(uint8_t am_id, const Piece *pieces, size_t piece_count) {
+        ring_receiver_.check_gpu_ring();
         return messages_.send_short_pieces(am_id, pieces, piece_count);
     }
     /** `pack` writes the message, at most kSlotBytes, to where it is told and returns its length.
@@ -85,6 +88,7 @@ public:
     using Pack = MessageSender::Pack;
     Status am_pack(uint8_t am_id, Pack pack, void *argument, size_t *packed_length) {
         channel_.port.enter();
+        ring_receiver_.check_gpu_ring();
         return messages_.send_packed(am_id, pack, argument, packed_length);
     }
     /** A host header and at most kMaxPieces pieces of any kind of memory, at most kSlotBytes in
@@ -93,6 +97,7 @@ public:
     Status am_pieces(uint8_t am_id, const void *header, size_t header_length, const Piece *pieces,
                      size_t piece_count, const void *owner, const Completion &completion) {
         channel_.port.enter();
+        ring_receiver_.check_gpu_ring();
         return messages_.send_pieces(am_id, header, header_length, pieces, piece_count, owner,
                                      completion);
     }
@@ -209,12 +214,12 @@ private:
     PeerChannel channel_;
     WritePermissions permissions_;
     Operations operations_;
+    ExportedMemory exports_;
     PeerMemory memory_;
     RingSender ring_sender_;
     RingReceiver ring_receiver_;
     Transfers transfers_;
     MessageSender messages_;
-    ExportedMemory exports_;
     HostReadHelper helper_;
     PeerBlocks peer_blocks_;
 

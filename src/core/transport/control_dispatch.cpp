@@ -32,8 +32,8 @@ void hand_to(Connection &connection, const ReceivedCell &message) {
         case CellKind::gpu_ring_offer:
             return give(GpuRingOffer(), receiver.gpu_ring(), &PeerGpuRing::receive_offer);
         case CellKind::gpu_ring_answer:
-            return give(GpuRingAnswer(), connection.ring_sender().gpu_ring(),
-                        &GpuRing::receive_answer);
+            return give(GpuRingAnswer(), connection.ring_sender(),
+                        &RingSender::receive_gpu_ring_answer);
         case CellKind::chunk_slot:
         case CellKind::chunk_ring:
             return give(TransferChunk(), receiver, &RingReceiver::receive_chunk, message.slot,

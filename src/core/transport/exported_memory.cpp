@@ -72,7 +72,7 @@ void ExportedMemory::remember(const BufferKey &buffer) {
         return;
     }
     if (exported_.size() == kMaxExports) {
-        take_back(exported_.begin());
+        take_back(exported_.begin() + (exported_.front().buffer_id == kept_ ? 1 : 0));
     }
     exported_.push_back(buffer);
 }

@@ -27,6 +27,9 @@ public:
 
     /** Tells the peer of memory that it may map. */
     void offer(const BufferKey &buffer);
+    /** Memory of this process that the peer goes on to use: it is not taken back while it is there,
+     * whatever else the peer maps. */
+    void keep(uint64_t buffer_id) { kept_ = buffer_id; }
     /** Whether that memory is there, as far as is known. */
     bool has_offered() const { return offered_ != 0; }
 
@@ -48,6 +51,7 @@ private:
     std::deque<MapRequest> requests_;
     std::vector<BufferKey> exported_;  // what the peer may have mapped
     uint64_t offered_ = 0;             // buffer id
+    uint64_t kept_ = 0;                // buffer id
 };
 
 }  // namespace gpushm

@@ -20,6 +20,11 @@ constexpr uint64_t kSmallestTransfer = 256u << 10;
 // much longer as it takes to allocate and map a ring; most programs send as much again.
 constexpr uint64_t kWorthARing = 16u << 20;
 
+/** Whether no other process uses the GPU: copies within it would wait for the others' kernels. */
+bool has_for_itself(CUdevice device) {
+    return GpuSharing::instance().others(device) == GpuSharing::Others::none;
+}
+
 }  // namespace
 
 /** Host memory carries what goes to the same GPU: copies within a GPU that two processes share wait
@@ -39,7 +44,8 @@ void GpuRing::count(const ChunkedTransfer &transfer, size_t length) {
 }
 
 void GpuRing::make_if_due(const ChunkedTransfer &transfer, size_t ring_bytes) {
-    if (state_ != State::none || through_host_ < kWorthARing || !suits(transfer)) {
+    if (state_ != State::none || through_host_ < kWorthARing || !suits(transfer) ||
+        !has_for_itself(transfer.source_info.device)) {
         return;
     }
     const ContextLifetimeLock alive(ContextLifetimeLock::Mode::alive_exclusive);
@@ -57,6 +63,8 @@ void GpuRing::make_if_due(const ChunkedTransfer &transfer, size_t ring_bytes) {
     memory_ = allocate_shareable(context_, kGpuRingScale * ring_bytes);
     if (memory_) {
         state_ = State::offered;
+        device_ = transfer.source_info.device;
+        exports_.keep(memory_->buffer_id);
         destination_ = transfer.remote.buffer.device;
         channel_.send(CellKind::gpu_ring_offer, GpuRingOffer{*memory_, destination_});
     }
@@ -64,7 +72,7 @@ void GpuRing::make_if_due(const ChunkedTransfer &transfer, size_t ring_bytes) {
 
 void GpuRing::receive_answer(const GpuRingAnswer &answer) {
     if (answer.accepted == 0) {
-        drop();
+        state_ = State::refused;
     } else if (state_ == State::offered) {
         state_ = State::ready;
         GPUSHM_LOG(debug, "%llu bytes of GPU memory carry long messages to process %d",
@@ -73,20 +81,13 @@ void GpuRing::receive_answer(const GpuRingAnswer &answer) {
 }
 
 size_t GpuRing::shortest() const {
-    return state_ == State::ready ? kSmallestTransfer : SIZE_MAX;
-}
-
-/** Where other processes use the GPU, copies within it wait for them, and host memory is quicker.
- */
-bool GpuRing::is_for(const ChunkedTransfer &transfer) const {
-    return state_ == State::ready && suits(transfer) &&
-           transfer.remote.buffer.device == destination_ &&
-           device_identity(transfer.source_info.device) == memory_->device &&
-           GpuSharing::instance().may_run_kernels(transfer.source_info.device);
+    return state_ == State::ready && has_for_itself(device_) ? kSmallestTransfer : SIZE_MAX;
 }
 
 bool GpuRing::takes(const ChunkedTransfer &transfer, const unsigned char *source, size_t length) {
-    if (!is_for(transfer)) {
+    if (state_ != State::ready || !suits(transfer) ||
+        transfer.remote.buffer.device != destination_ || transfer.source_info.device != device_ ||
+        !has_for_itself(device_)) {
         return false;
     }
     if (!CudaDriver::get()->context_is_alive(context_.context, context_.id)) {

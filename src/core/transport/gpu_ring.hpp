@@ -20,9 +20,12 @@
 #include "core/base/immovable.hpp"
 #include "core/memory/buffer_key.hpp"
 #include "core/reclaim/context_in_use.hpp"
+#include "core/transport/exported_memory.hpp"
 #include "core/transport/peer_channel.hpp"
 #include "core/transport/protocol.hpp"
 #include "core/transport/transfer_types.hpp"
+
+#include <cuda.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -33,7 +36,7 @@ namespace gpushm {
 /** The sender's side. One thread at a time. */
 class GpuRing : Immovable {
 public:
-    explicit GpuRing(PeerChannel &channel) : channel_(channel) {}
+    GpuRing(PeerChannel &channel, ExportedMemory &exports) : channel_(channel), exports_(exports) {}
 
     /** So many bytes of the transfer go through host memory. */
     void count(const ChunkedTransfer &transfer, size_t length);
@@ -41,13 +44,15 @@ public:
      * went through host memory, for transfers between the GPUs of `transfer`. Once for a
      * connection. */
     void make_if_due(const ChunkedTransfer &transfer, size_t ring_bytes);
+    /** After a refusal nothing is copied into it any more. */
     void receive_answer(const GpuRingAnswer &answer);
+    /** Whether drop() is due once no copy into it is under way. */
+    bool is_given_up() const { return state_ == State::refused && memory_.has_value(); }
 
     /** Bytes of the shortest transfer between GPUs that takes it; none: SIZE_MAX. */
     size_t shortest() const;
-    /** Whether chunks of the transfer are to be copied into it. Calls nobody. */
-    bool is_for(const ChunkedTransfer &transfer) const;
-    /** Whether that is possible for a chunk at `source`. Asks the driver. */
+    /** Whether a chunk, `length` bytes of the transfer at `source`, is to be copied into it. Asks
+     * the driver where the transfer is of the right GPUs. */
     bool takes(const ChunkedTransfer &transfer, const unsigned char *source, size_t length);
     /** What a span at that offset of the staging ring stands for. takes() has been true. */
     unsigned char *at(uint64_t offset) const;
@@ -64,9 +69,11 @@ private:
     static bool suits(const ChunkedTransfer &transfer);
 
     PeerChannel &channel_;
+    ExportedMemory &exports_;
     State state_ = State::none;
     uint64_t through_host_ = 0;  // bytes of transfers that it suits
     ContextInUse context_ = {};  // of its memory
+    CUdevice device_ = 0;
     std::optional<BufferKey> memory_;
     uint64_t destination_ = 0;  // device_identity() of the receiver's GPU
 };

@@ -1,22 +1,32 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/transport/peer_gpu_ring.hpp"
 
+#include "core/cuda/cuda_driver.hpp"
+#include "core/mapping/ipc_mapping_cache.hpp"
+
 namespace gpushm {
 
 /** A peer offers one. A second one is an error of the peer, which then uses neither. */
 void PeerGpuRing::receive_offer(const GpuRingOffer &offer) {
-    CopyEngine &engine = channel_.port.engine();
     const bool may_map = !name_ && channel_.port.config().peer_mapping &&
-                         offer.buffer.can_be_mapped() && memory_.owns(offer.buffer);
-    context_ = may_map ? engine.context_near(offer.device) : nullptr;
-    if (context_ == nullptr) {
-        forget();
-        channel_.send(CellKind::gpu_ring_answer, GpuRingAnswer{0});
+                         offer.buffer.sharing == BufferKey::Sharing::ipc_handle &&
+                         memory_.owns(offer.buffer);
+    context_ = may_map ? channel_.port.engine().context_near(offer.device) : nullptr;
+    if (context_ == nullptr ||
+        PeerMemory::device_of({context_, CudaDriver::get()->context_id(context_)}) !=
+            offer.device) {
+        withdraw();
         return;
     }
     name_ = offer.buffer;
+    device_ = offer.device;
     memory_.ask_surely(*name_, context_);
     answer();
+}
+
+void PeerGpuRing::withdraw() {
+    forget();
+    channel_.send(CellKind::gpu_ring_answer, GpuRingAnswer{0});
 }
 
 void PeerGpuRing::answer() {
@@ -33,17 +43,20 @@ void PeerGpuRing::answer() {
     }
 }
 
-void PeerGpuRing::check() {
-    if (mapping_ && !mapping_->alive()) {
-        forget();
-        channel_.send(CellKind::gpu_ring_answer, GpuRingAnswer{0});
+void PeerGpuRing::check_mapping() {
+    const uint64_t generation = IpcMappingCache::instance().generation();
+    if (generation != generation_ && !mapping_->alive()) {
+        withdraw();
     }
+    generation_ = generation;
 }
 
-const unsigned char *PeerGpuRing::locate(uint64_t offset, uint64_t length) const {
-    return mapping_ && mapping_->alive()
-               ? mapping_->locate(*name_, name_->base + kGpuRingScale * offset, length)
-               : nullptr;
+const unsigned char *PeerGpuRing::locate(uint64_t offset, uint64_t length,
+                                         const MemoryInfo &destination) const {
+    const bool is_usable = mapping_ && destination.needs_gpu() &&
+                           device_identity(destination.device) == device_ && mapping_->alive();
+    return is_usable ? mapping_->locate(*name_, name_->base + kGpuRingScale * offset, length)
+                     : nullptr;
 }
 
 MemoryInfo PeerGpuRing::gpu_side(const MemoryInfo &destination) const {
@@ -55,7 +68,7 @@ MemoryInfo PeerGpuRing::gpu_side(const MemoryInfo &destination) const {
 
 void PeerGpuRing::receive_notice(const UnmapNotice &notice) {
     if (name_ && name_->owner == notice.owner && name_->buffer_id == notice.buffer_id) {
-        forget();
+        withdraw();
     }
 }
 

@@ -27,9 +27,9 @@ constexpr uint64_t kSmallestWait = 2u << 20;
 // Seconds: more than any mapping costs.
 constexpr double kWorthAMapping = 1;
 
-/** The GPU of a context (device_identity()); none when the context has ended, or the driver fails.
- */
-std::optional<uint64_t> device_of(const ContextInUse &in_use) {
+}  // namespace
+
+std::optional<uint64_t> PeerMemory::device_of(const ContextInUse &in_use) {
     const CudaDriver *driver = CudaDriver::get();
     const CurrentContext current(driver, in_use.context, in_use.id);
     CUdevice device = 0;
@@ -38,8 +38,6 @@ std::optional<uint64_t> device_of(const ContextInUse &in_use) {
     }
     return device_identity(device);
 }
-
-}  // namespace
 
 std::shared_ptr<PeerMapping> PeerMemory::find(const BufferKey &buffer, const Use &use) {
     // Asked anew now and then, so that what is in use stays young.

@@ -15,6 +15,7 @@
 #include "core/base/immovable.hpp"
 #include "core/mapping/ipc_mapping_cache.hpp"
 #include "core/memory/buffer_key.hpp"
+#include "core/reclaim/context_in_use.hpp"
 #include "core/transport/operations.hpp"
 #include "core/transport/peer_channel.hpp"
 #include "core/transport/protocol.hpp"
@@ -49,6 +50,9 @@ public:
     /** The mapping; null when there is none (yet). Then the cost of that is counted, and the peer
      * is asked for a handle when it pays, unless that was done before for the transfer. */
     std::shared_ptr<PeerMapping> find(const BufferKey &buffer, const Use &use);
+    /** The GPU of a context (device_identity()); none when the context has ended, or the driver
+     * fails. */
+    static std::optional<uint64_t> device_of(const ContextInUse &in_use);
     /** Asks the peer for a handle of memory whose mapping surely pays; find_known() then. */
     void ask_surely(const BufferKey &buffer, CUcontext context);
     /** The mapping; null when there is none (yet), which is not counted. */

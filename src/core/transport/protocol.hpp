@@ -51,7 +51,8 @@ struct RingAnswer {
 constexpr uint64_t kGpuRingScale = 4;
 
 /** Memory of a GPU of the sender, kGpuRingScale times as long as its staging ring. The sender frees
- * it when the connection ends, or after an answer that refuses it. */
+ * it when the connection ends, or after an answer that refuses it. It ends with its context, too.
+ */
 struct GpuRingOffer {
     BufferKey buffer;  // may be mapped
     uint64_t device;   // device_identity() of the GPU to whose memory the transfers go

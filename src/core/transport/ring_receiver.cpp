@@ -63,11 +63,8 @@ void RingReceiver::receive_chunk(const TransferChunk &chunk, const unsigned char
     const uint64_t length = from_ring ? chunk.length : slot_length;
     Destination destination = destination_of(chunk, length);
     if (from_ring && chunk.in_gpu_ring != 0) {
-        data = gpu_ring_.locate(ring_->offset(chunk.span), length);
-        destination.on_gpu = destination.info.needs_gpu();  // pages may have moved to the CPU
-        if (!destination.on_gpu) {
-            data = nullptr;
-        }
+        data = gpu_ring_.locate(ring_->offset(chunk.span), length, destination.info);
+        destination.on_gpu = true;  // even if its pages have moved to the CPU
     } else if (from_ring && length != chunk.span.length) {
         data = nullptr;
     }
@@ -147,7 +144,9 @@ Status RingReceiver::store_by_gpu(const TransferChunk &chunk, const unsigned cha
         const Status status = engine.start(job, &ticket);
         return status == Status::in_progress ? engine.wait(&ticket) : status;
     }
-    copies_.push_back({{}, chunk, std::move(destination.use)});  // before a copy begins
+    // Before a copy begins.
+    copies_.push_back(
+        {{}, chunk, std::move(destination.use), from_gpu ? gpu_ring_.mapping() : nullptr});
     const Status status = engine.start(job, &copies_.back().ticket);
     if (status != Status::in_progress) {
         copies_.pop_back();

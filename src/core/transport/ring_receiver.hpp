@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 
 namespace gpushm {
@@ -64,7 +65,8 @@ private:
     struct IncomingCopy {
         CopyTicket ticket;
         TransferChunk chunk;
-        RegistrationTable::Use use;  // of a put
+        RegistrationTable::Use use;            // of a put
+        std::shared_ptr<PeerMapping> mapping;  // of the GPU ring; null: out of the staging ring
     };
 
     /** A put of the peer of which not all bytes have arrived. */

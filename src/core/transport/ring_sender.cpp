@@ -96,6 +96,19 @@ void RingSender::drop() {
     state_ = State::refused;
 }
 
+void RingSender::receive_gpu_ring_answer(const GpuRingAnswer &answer) {
+    gpu_ring_.receive_answer(answer);
+    drop_gpu_ring_if_unused();
+}
+
+/** Frees what the peer has refused when nothing is copied into it any more. */
+void RingSender::drop_gpu_ring_if_unused() {
+    const auto is_there = [](const OutgoingSpan &out) { return out.chunk.in_gpu_ring != 0; };
+    if (gpu_ring_.is_given_up() && std::none_of(spans_.begin(), spans_.end(), is_there)) {
+        gpu_ring_.drop();
+    }
+}
+
 // ---------------------------------------------------------------- spans
 
 OutgoingSpan &RingSender::add_span(const RingSpan &span, const void *owner, CellKind kind,
@@ -178,6 +191,7 @@ unsigned RingSender::publish() {
             operations_.end(operation, status);
         }
     }
+    drop_gpu_ring_if_unused();
     return count;
 }
 
@@ -326,9 +340,7 @@ void RingSender::add_reply(const ChunkedTransfer &transfer) {
 }
 
 bool RingSender::is_one_chunk(const ChunkedTransfer &transfer) const {
-    const size_t next = gpu_ring_.is_for(transfer) ? gpu_ring_chunk_bytes(transfer)
-                                                   : chunk_bytes(transfer, transfer.by_gpu);
-    return next == transfer.total - transfer.issued;
+    return chunk_bytes(transfer, transfer.by_gpu) == transfer.total - transfer.issued;
 }
 
 /** After some were taken out. */

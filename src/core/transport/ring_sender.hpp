@@ -26,8 +26,8 @@ namespace gpushm {
 /** One thread at a time. */
 class RingSender : Immovable {
 public:
-    RingSender(PeerChannel &channel, Operations &operations)
-        : channel_(channel), operations_(operations), gpu_ring_(channel) {}
+    RingSender(PeerChannel &channel, Operations &operations, ExportedMemory &exports)
+        : channel_(channel), operations_(operations), gpu_ring_(channel, exports) {}
 
     // ---- the ring
 
@@ -39,7 +39,7 @@ public:
     /** Makes a ring near the GPU that will write it, and offers it to the peer. */
     void offer(const MemoryInfo &source);
     void receive_answer(const RingAnswer &answer);
-    GpuRing &gpu_ring() { return gpu_ring_; }
+    void receive_gpu_ring_answer(const GpuRingAnswer &answer);
     /** Gives both rings back; there is none from now on. */
     void drop();
 
@@ -118,6 +118,7 @@ private:
     size_t gpu_ring_chunk_bytes(const ChunkedTransfer &transfer) const;
     bool is_one_chunk(const ChunkedTransfer &transfer) const;
     void count_leading();
+    void drop_gpu_ring_if_unused();
 
     bool is_filled(OutgoingSpan &out);
     bool goes_in_cell(const OutgoingSpan &out) const;

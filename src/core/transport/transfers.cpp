@@ -265,6 +265,7 @@ void Transfers::end_direct_copy(DirectCopy &copy) {
 void Transfers::take_other_path(DirectCopy &copy) {
     switch (copy.purpose) {
         case DirectCopy::Purpose::get:
+            parts_.receiver.check_gpu_ring();
             operations_.ask_peer(copy.transfer.id, false);
             break;
         case DirectCopy::Purpose::put:

@@ -112,12 +112,19 @@ FreshProcess asking_for_many("requests-for-more-than-is-remembered", [] {
     Liar liar;
     std::deque<Buffer> buffers;
     size_t dropped = 0;
+    uint64_t kept = 0;
     for (size_t i = 0; i < kBuffers; ++i) {
         const Buffer &buffer = buffers.emplace_back(MemoryKind::device, kSmall);
         CHECK(liar.send(CellKind::map_request,
                         MapRequest{make_buffer_key(query_memory(buffer.data()))}));
         liar.victim->progress();
-        dropped += liar.drain(CellKind::unmap_notice);
+        if (i == 0) {
+            kept = make_buffer_key(query_memory(buffer.data())).buffer_id;
+            liar.connection.exports().keep(kept);
+        }
+        UnmapNotice notice = {};
+        dropped += liar.drain(CellKind::unmap_notice, &notice);
+        CHECK(notice.buffer_id != kept);
     }
     CHECK(dropped ==
           kBuffers - 1024);  // the oldest: the peer is told of each that it may have mapped
@@ -142,7 +149,7 @@ FreshProcess no_gpu_ring("chunks-in-no-gpu-ring", [] {
     std::optional<StagingRingSender> ring = StagingRingSender::create(1 << 20);
     CHECK(ring && liar.send(CellKind::ring_offer, RingOffer{ring->cookie(), ring->segment_fd()}));
     CHECK(liar.send(CellKind::gpu_ring_answer, GpuRingAnswer{1}));
-    GpuRingOffer offer = {};
+    GpuRingOffer offer = {{}, device_identity(0)};
     offer.buffer = {5, 1, 1, 1 << 20, 0, MemoryKind::device, BufferKey::Sharing::ipc_handle};
     for (unsigned round = 0; round < 3; ++round) {
         Outcome outcome;
@@ -151,7 +158,7 @@ FreshProcess no_gpu_ring("chunks-in-no-gpu-ring", [] {
                                   outcome.completion()) == Status::in_progress);
         GetRequest request = {};
         CHECK(liar.drain(CellKind::get_request, &request) == 1);
-        const std::optional<RingSpan> span = ring->allocate(kBytes);
+        const std::optional<RingSpan> span = ring->allocate(round == 1 ? kBytes / 2 : kBytes);
         CHECK(span);
         TransferChunk chunk = {};
         chunk.transfer_id = request.transfer_id;
@@ -159,7 +166,7 @@ FreshProcess no_gpu_ring("chunks-in-no-gpu-ring", [] {
         chunk.span = *span;
         chunk.length = kBytes;
         chunk.is_reply = 1;
-        chunk.in_gpu_ring = 1;
+        chunk.in_gpu_ring = round == 1 ? 0 : 1;  // 0: the span is not so long
         CHECK(liar.send(CellKind::chunk_ring, chunk));
         CHECK(progress_until({&liar.victim}, [&] { return outcome.done(); }));
         CHECK(outcome.status == Status::gpu_error && local.check(0, kBytes, 7, 0).empty());

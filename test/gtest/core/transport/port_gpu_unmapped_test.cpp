@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // GPU memory that no other process can map, from one GPU to another: through host memory at first,
 // then through the GPU ring.
+#include "core/standby/gpu_sharing.hpp"
+
+#include "test/gtest/core/full_gpu.hpp"
 #include "test/gtest/core/transport/port_gpu_peer.hpp"
 
+#include <chrono>
 #include <optional>
+#include <thread>
 
 namespace gpushm {
 namespace {
@@ -149,12 +154,39 @@ int run_reset(bool put) {
     const auto reset = cuda_function<CUresult (*)(CUdevice)>("cuDevicePrimaryCtxReset_v2");
     CHECK(reset(0) == CUDA_SUCCESS);
     CHECK(enter_primary_context(0) != nullptr);
+    CHECK(load_kernels(current_context()));
     pair.local.emplace(kPool, kBytes);
+    const unsigned long before = pair.launches(put);
     for (int i = 0; i < 3; ++i) {
         CHECK(pair.moves(put));
     }
+    CHECK(pair.launches(put) == before);
     return pair.peer.finish();
 }
+
+/** What the peer puts arrives before this process keeps house. */
+FreshProcess put_after_reset("gpu-ring-put-after-reset", [] {
+    UnmappedPair pair(1);
+    CHECK(pair.start());
+    {
+        const Registration registration(pair.local->data(), kBytes);
+        for (uint64_t i = 0; i < kUntilMade; ++i) {
+            pair.peer.fill(i);
+            CHECK(pair.peer.put(registration.named(), kBytes) == Status::ok);
+        }
+        CHECK(pair.launches(false) != 0);
+    }
+    pair.local->forget();
+    pair.local.reset();
+    const auto reset = cuda_function<CUresult (*)(CUdevice)>("cuDevicePrimaryCtxReset_v2");
+    CHECK(reset(0) == CUDA_SUCCESS);
+    CHECK(enter_primary_context(0) != nullptr);
+    pair.local.emplace(kPool, kBytes);
+    const Registration registration(pair.local->data(), kBytes);
+    CHECK(pair.peer.put(registration.named(), kBytes) == Status::ok);
+    CHECK(pair.local->check(0, kBytes, kUntilMade - 1, 0).empty());
+    return pair.peer.finish();
+});
 
 FreshProcess receiver_reset("gpu-ring-receiver-resets", [] { return run_reset(false); });
 FreshProcess sender_reset("gpu-ring-sender-resets", [] { return run_reset(true); });
@@ -163,6 +195,72 @@ TEST(PortGpuUnmapped, ItEndsWithItsContext) {
     SKIP_UNLESS_SIMULATED();
     EXPECT_EQ(receiver_reset.run(), 0);
     EXPECT_EQ(sender_reset.run(), 0);
+    EXPECT_EQ(put_after_reset.run(), 0);
+}
+
+/** Refused while a copy into it goes through the host, piece by piece, because a kernel fills the
+ * GPU. The program has memory in its place then. */
+FreshProcess refused_late("gpu-ring-refused-while-filled", [] {
+    UnmappedPair pair(1);
+    CHECK(pair.start());
+    CHECK(pair.moves_until_made(true) && pair.launches(true) != 0);
+    FullGpu gpu;
+    pair.local->fill(1000);
+    gpu.fill();
+    Connection &connection = pair.peer.connection();
+    Outcome outcome;
+    const unsigned long launched = calls("cuLaunchKernel");
+    CHECK(connection.put(pair.local->data(), kBytes, pair.remote, nullptr, outcome.completion()) ==
+          Status::in_progress);
+    CHECK(pair.await_calls("cuLaunchKernel", launched + 1));
+    // Words of the cancellation, and the first piece.
+    CHECK(pair.await_calls("cuMemcpyAsync", calls("cuMemcpyAsync") + 3));
+    gpu.open();
+    const unsigned long freed = calls("cuMemFree");
+    connection.ring_sender().receive_gpu_ring_answer(GpuRingAnswer{0});
+    // So long that the background thread frees what it may.
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(300);
+    while (std::chrono::steady_clock::now() < end) {
+        std::this_thread::yield();
+    }
+    CHECK(calls("cuMemFree") == freed && !outcome.done());
+    CHECK(progress_until({&*pair.port}, [&] { return outcome.done(); }));
+    CHECK(await_background_calls("cuMemFree", freed + 1));
+    return pair.peer.finish();
+});
+
+TEST(PortGpuUnmapped, WhatIsRefusedStaysUntilCopiesHaveEnded) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(refused_late.run(), 0);
+}
+
+/** Another process uses the sender's GPU. */
+FreshProcess shared_gpu("gpu-ring-on-a-shared-gpu", [] {
+    UnmappedPair pair(1);
+    Child other([](const Channel &channel) {
+        int word = 0;
+        if (!channel.receive(&word) || enter_primary_context(0) == nullptr) {
+            return 1;
+        }
+        GpuSharing::instance().use(0);
+        channel.send(word);
+        return channel.receive(&word) ? 0 : 2;
+    });
+    CHECK(pair.start());
+    int word = 1;
+    other.channel().send(word);
+    CHECK(other.channel().receive(&word));
+    GpuSharing::instance().use(0);
+    const unsigned long allocated = calls("cuMemAlloc");
+    CHECK(pair.moves_until_made(true));
+    CHECK(pair.launches(true) == 0 && calls("cuMemAlloc") == allocated);
+    other.channel().send(word);
+    return pair.peer.finish() + other.reap();
+});
+
+TEST(PortGpuUnmapped, OnASharedGpuThereIsNoGpuRing) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(shared_gpu.run(), 0);
 }
 
 /** The peer dies with chunks under way; another one follows. */
