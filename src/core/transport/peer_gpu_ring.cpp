@@ -8,9 +8,9 @@ namespace gpushm {
 
 /** A peer offers one. A second one is an error of the peer, which then uses neither. */
 void PeerGpuRing::receive_offer(const GpuRingOffer &offer) {
-    const bool may_map = !name_ && channel_.port.config().peer_mapping &&
-                         offer.buffer.sharing == BufferKey::Sharing::ipc_handle &&
-                         memory_.owns(offer.buffer);
+    const bool may_map =
+        !name_ && CudaDriver::get() != nullptr && channel_.port.config().peer_mapping &&
+        offer.buffer.sharing == BufferKey::Sharing::ipc_handle && memory_.owns(offer.buffer);
     context_ = may_map ? channel_.port.engine().context_near(offer.device) : nullptr;
     if (context_ == nullptr ||
         PeerMemory::device_of({context_, CudaDriver::get()->context_id(context_)}) !=
