@@ -75,12 +75,12 @@ public:
 
     /** Eight bytes `header` and host memory behind them; at most Cell::kInlineBytes in all. */
     Status am_short(uint8_t am_id, uint64_t header, const void *payload, size_t length) {
-        ring_receiver_.check_gpu_ring();
+        check_gpu_ring();
         return messages_.send_short(am_id, header, payload, length);
     }
     /** Pieces of host memory; at most Cell::kInlineBytes in all. */
     Status am_short_pieces(uint8_t am_id, const Piece *pieces, size_t piece_count) {
-        ring_receiver_.check_gpu_ring();
+        check_gpu_ring();
         return messages_.send_short_pieces(am_id, pieces, piece_count);
     }
     /** `pack` writes the message, at most kSlotBytes, to where it is told and returns its length.
@@ -88,7 +88,7 @@ public:
     using Pack = MessageSender::Pack;
     Status am_pack(uint8_t am_id, Pack pack, void *argument, size_t *packed_length) {
         channel_.port.enter();
-        ring_receiver_.check_gpu_ring();
+        check_gpu_ring();
         return messages_.send_packed(am_id, pack, argument, packed_length);
     }
     /** A host header and at most kMaxPieces pieces of any kind of memory, at most kSlotBytes in
@@ -97,7 +97,7 @@ public:
     Status am_pieces(uint8_t am_id, const void *header, size_t header_length, const Piece *pieces,
                      size_t piece_count, const void *owner, const Completion &completion) {
         channel_.port.enter();
-        ring_receiver_.check_gpu_ring();
+        check_gpu_ring();
         return messages_.send_pieces(am_id, header, header_length, pieces, piece_count, owner,
                                      completion);
     }
@@ -208,6 +208,12 @@ private:
     Connection(PortServices &port, const MailboxAddress &peer, MailboxSender mailbox);
 
     void wait_for_copies(const void *owner);
+    /** Before a message, by which the peer may learn of memory of this process. */
+    void check_gpu_ring() {
+        if (channel_.maps_gpu_ring) {
+            ring_receiver_.check_gpu_ring();
+        }
+    }
     void close_permissions();
     void check_mailbox();
 

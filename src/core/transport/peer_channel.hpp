@@ -75,7 +75,8 @@ public:
     MailboxSender mailbox;
     ControlQueue control;
     bool failed = false;
-    bool closed = false;  // the peer's port is gone; what waits for the peer fails
+    bool closed = false;         // the peer's port is gone; what waits for the peer fails
+    bool maps_gpu_ring = false;  // the peer's, here: PeerGpuRing::check() is due before messages
 
 private:
     Connection &connection_;

@@ -37,6 +37,7 @@ void PeerGpuRing::answer() {
     if (mapping_ == nullptr && memory_.awaits(name_->buffer_id)) {
         return;
     }
+    channel_.maps_gpu_ring = mapping_ != nullptr;
     channel_.send(CellKind::gpu_ring_answer, GpuRingAnswer{mapping_ ? 1u : 0u});
     if (mapping_ == nullptr) {
         name_.reset();
@@ -73,6 +74,7 @@ void PeerGpuRing::receive_notice(const UnmapNotice &notice) {
 }
 
 void PeerGpuRing::forget() {
+    channel_.maps_gpu_ring = false;
     mapping_.reset();
     name_.reset();
 }
