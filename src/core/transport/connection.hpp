@@ -155,7 +155,7 @@ public:
      */
     void check_exports() {
         exports_.check();
-        ring_receiver_.check_gpu_ring();
+        ring_receiver_.gpu_ring().check();
     }
     /** Whether the peer may be told of memory that it may map. */
     bool awaits_offer() const;
@@ -211,7 +211,7 @@ private:
     /** Before a message, by which the peer may learn of memory of this process. */
     void check_gpu_ring() {
         if (channel_.maps_gpu_ring) {
-            ring_receiver_.check_gpu_ring();
+            ring_receiver_.gpu_ring().check();
         }
     }
     void close_permissions();

@@ -84,12 +84,13 @@ size_t GpuRing::shortest() const {
     return state_ == State::ready && has_for_itself(device_) ? kSmallestTransfer : SIZE_MAX;
 }
 
+bool GpuRing::is_for(const ChunkedTransfer &transfer) const {
+    return state_ == State::ready && suits(transfer) &&
+           transfer.remote.buffer.device == destination_ &&
+           transfer.source_info.device == device_ && has_for_itself(device_);
+}
+
 bool GpuRing::takes(const ChunkedTransfer &transfer, const unsigned char *source, size_t length) {
-    if (state_ != State::ready || !suits(transfer) ||
-        transfer.remote.buffer.device != destination_ || transfer.source_info.device != device_ ||
-        !has_for_itself(device_)) {
-        return false;
-    }
     if (!CudaDriver::get()->context_is_alive(context_.context, context_.id)) {
         drop();
         return false;

@@ -51,8 +51,10 @@ public:
 
     /** Bytes of the shortest transfer between GPUs that takes it; none: SIZE_MAX. */
     size_t shortest() const;
-    /** Whether a chunk, `length` bytes of the transfer at `source`, is to be copied into it. Asks
-     * the driver where the transfer is of the right GPUs. */
+    /** Whether chunks of the transfer are to be copied into it. Does not ask the driver. */
+    bool is_for(const ChunkedTransfer &transfer) const;
+    /** Whether that is possible for `length` bytes of it at `source`, which the driver is asked.
+     * is_for() has been true. */
     bool takes(const ChunkedTransfer &transfer, const unsigned char *source, size_t length);
     /** What a span at that offset of the staging ring stands for. takes() has been true. */
     unsigned char *at(uint64_t offset) const;

@@ -33,8 +33,6 @@ public:
     void receive_offer(const RingOffer &offer);
     bool has_ring() const { return ring_.has_value(); }
     PeerGpuRing &gpu_ring() { return gpu_ring_; }
-    /** PeerGpuRing::check(). */
-    void check_gpu_ring() { gpu_ring_.check(); }
 
     /** Where a message lies; null, logged, when the span is impossible. */
     unsigned char *open_span(const RingSpan &span);

@@ -409,31 +409,48 @@ bool RingSender::gpu_copies_chunk(const ChunkedTransfer &transfer) const {
            gpu_copies(transfer.source_info, transfer.source + transfer.issued, length);
 }
 
+/** Empty when the ring has no room, which is asked often, and before the driver is. */
+std::optional<RingSender::NextChunk> RingSender::allocate_chunk(const ChunkedTransfer &transfer,
+                                                                const unsigned char *source,
+                                                                bool from_gpu) {
+    if (from_gpu && gpu_ring_.is_for(transfer)) {
+        const size_t length = gpu_ring_chunk_bytes(transfer);
+        const std::optional<RingSpan> span = ring_->allocate(GpuRing::span_bytes(length));
+        if (!span) {
+            return std::nullopt;
+        }
+        if (gpu_ring_.takes(transfer, source, length)) {
+            return NextChunk{*span, length, true};
+        }
+        ring_->give_back(*span);
+    }
+    const size_t length = chunk_bytes(transfer, from_gpu);
+    const std::optional<RingSpan> span = ring_->allocate(length);
+    return span ? std::optional<NextChunk>({*span, length, false}) : std::nullopt;
+}
+
 /** False when the ring has no room. */
 bool RingSender::issue_ring_chunk(ChunkedTransfer &transfer) {
     const unsigned char *source = transfer.source + transfer.issued;
     const bool from_gpu = gpu_copies_chunk(transfer);
-    size_t length = gpu_ring_chunk_bytes(transfer);
-    const bool in_gpu_ring = from_gpu && gpu_ring_.takes(transfer, source, length);
-    length = in_gpu_ring ? length : chunk_bytes(transfer, from_gpu);
-    const std::optional<RingSpan> span =
-        ring_->allocate(in_gpu_ring ? GpuRing::span_bytes(length) : length);
-    if (!span) {
+    const std::optional<NextChunk> next = allocate_chunk(transfer, source, from_gpu);
+    if (!next) {
         give_up_copies();  // they may be what takes the room
         return false;
     }
+    const auto [span, length, in_gpu_ring] = *next;
     if (transfer.is_reply && transfer.issued == 0 && (length == transfer.total || !from_gpu) &&
         transfer.total <=
             speculation_.longest_bytes(transfer.source_info, from_gpu, describe_ring())) {
         speculation_.count_staged_get(from_gpu);
     }
-    OutgoingSpan &out = add_span(*span, transfer.owner, CellKind::chunk_ring, from_gpu ? 1 : 0);
+    OutgoingSpan &out = add_span(span, transfer.owner, CellKind::chunk_ring, from_gpu ? 1 : 0);
     out.chunk = describe_chunk(transfer);
-    out.chunk.span = *span;
+    out.chunk.span = span;
     out.chunk.length = length;
     out.chunk.in_gpu_ring = in_gpu_ring ? 1 : 0;
     unsigned char *destination =
-        in_gpu_ring ? gpu_ring_.at(ring_->offset(*span)) : ring_->data(*span);
+        in_gpu_ring ? gpu_ring_.at(ring_->offset(span)) : ring_->data(span);
     if (from_gpu && !in_gpu_ring) {
         gpu_ring_.count(transfer, length);
     }

@@ -111,6 +111,14 @@ private:
     void give_up_copies();
     bool holds_front();
 
+    /** A span for a chunk of `length` bytes. */
+    struct NextChunk {
+        RingSpan span;
+        size_t length;
+        bool in_gpu_ring;
+    };
+    std::optional<NextChunk> allocate_chunk(const ChunkedTransfer &transfer,
+                                            const unsigned char *source, bool from_gpu);
     bool issue_ring_chunk(ChunkedTransfer &transfer);
     bool issue_slot_chunk(ChunkedTransfer &transfer);
     bool gpu_copies_chunk(const ChunkedTransfer &transfer) const;

@@ -114,7 +114,7 @@ void Transfers::start_get(uint64_t id, PathChoice choice, PathQuery query) {
     } else if (choice.path == TransferPath::wait) {
         held_.push_back({id, operation.remote.buffer.buffer_id, std::nullopt});
     } else if (choice.path == TransferPath::request) {
-        parts_.receiver.check_gpu_ring();
+        parts_.receiver.gpu_ring().check();
         operations_.ask_peer(id, channel_.port.config().peer_mapping);
     }
 }
@@ -265,7 +265,7 @@ void Transfers::end_direct_copy(DirectCopy &copy) {
 void Transfers::take_other_path(DirectCopy &copy) {
     switch (copy.purpose) {
         case DirectCopy::Purpose::get:
-            parts_.receiver.check_gpu_ring();
+            parts_.receiver.gpu_ring().check();
             operations_.ask_peer(copy.transfer.id, false);
             break;
         case DirectCopy::Purpose::put:

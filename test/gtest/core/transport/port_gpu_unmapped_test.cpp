@@ -51,6 +51,17 @@ struct UnmappedPair : Pair {
         }
         return all;
     }
+    /** This process resets its GPU and allocates its buffer anew. */
+    bool reset_here() {
+        local->forget();
+        local.reset();
+        const auto reset = cuda_function<CUresult (*)(CUdevice)>("cuDevicePrimaryCtxReset_v2");
+        if (reset(0) != CUDA_SUCCESS || enter_primary_context(0) == nullptr) {
+            return false;
+        }
+        local.emplace(kPool, kBytes);
+        return true;
+    }
     /** Kernels that the sender has launched: one for each chunk within its GPU. */
     unsigned long launches(bool put) {
         return put ? calls("cuLaunchKernel") : peer.calls("cuLaunchKernel");
@@ -149,13 +160,7 @@ int run_reset(bool put) {
     UnmappedPair pair(1);
     CHECK(pair.start());
     CHECK(pair.moves_until_made(put) && pair.launches(put) != 0);
-    pair.local->forget();
-    pair.local.reset();
-    const auto reset = cuda_function<CUresult (*)(CUdevice)>("cuDevicePrimaryCtxReset_v2");
-    CHECK(reset(0) == CUDA_SUCCESS);
-    CHECK(enter_primary_context(0) != nullptr);
-    CHECK(load_kernels(current_context()));
-    pair.local.emplace(kPool, kBytes);
+    CHECK(pair.reset_here() && load_kernels(current_context()));
     const unsigned long before = pair.launches(put);
     for (int i = 0; i < 3; ++i) {
         CHECK(pair.moves(put));
@@ -176,12 +181,7 @@ FreshProcess put_after_reset("gpu-ring-put-after-reset", [] {
         }
         CHECK(pair.launches(false) != 0);
     }
-    pair.local->forget();
-    pair.local.reset();
-    const auto reset = cuda_function<CUresult (*)(CUdevice)>("cuDevicePrimaryCtxReset_v2");
-    CHECK(reset(0) == CUDA_SUCCESS);
-    CHECK(enter_primary_context(0) != nullptr);
-    pair.local.emplace(kPool, kBytes);
+    CHECK(pair.reset_here());
     const Registration registration(pair.local->data(), kBytes);
     CHECK(pair.peer.put(registration.named(), kBytes) == Status::ok);
     CHECK(pair.local->check(0, kBytes, kUntilMade - 1, 0).empty());
