@@ -139,28 +139,48 @@ void test_external(Trial &trial, const TypePair &types) {
     }
 }
 
-// Datatypes that differ in one place only. Each has the address of the one before, which is freed.
+// Ints at growing distances, two of which are an element of the datatype's description. Datatypes
+// of even and odd rounds differ in the middle, where a short look at the description does not see
+// it.
+constexpr int kScattered = 32;
+constexpr int kRounds = 8;
+using Places = std::array<int, kScattered>;
+
+Places places_of(int round) {
+    Places places{};
+    for (int i = 0; i < kScattered; ++i) {
+        places.at(static_cast<size_t>(i)) = i * (i + 3) / 2;
+    }
+    places[kScattered / 2] += round % 2;
+    return places;
+}
+
+MPI_Datatype make_type(const Places &places) {
+    MPI_Datatype type = MPI_DATATYPE_NULL;
+    MPI_Type_create_indexed_block(kScattered, 1, places.data(), MPI_INT, &type);
+    return type;
+}
+
+// Each datatype has the address of the one before, which is freed.
 void test_types_in_turn(Trial &trial) {
     const MPI_Comm comm = trial.group().comm;
-    constexpr int kItems = 8;
-    constexpr std::array<std::array<int, 4>, 3> kPlaces{{{0, 1, 5, 7}, {0, 2, 5, 7}, {0, 2, 6, 7}}};
-    for (size_t round = 0; round < 4 * kPlaces.size(); ++round) {
-        Exchange exchange(trial, text("datatype %zu", round));
-        const std::array<int, 4> &places = kPlaces.at(round % kPlaces.size());
+    constexpr int kItems = kScattered * kScattered;
+    for (int round = 0; round < kRounds; ++round) {
+        Exchange exchange(trial, text("datatype %d", round));
+        const Places places = places_of(round);
         const LayoutPtr ints = make_int();
         const Items from = exchange.source(*ints, kItems);
-        const Items packed = exchange.destination(*ints, 4);
+        const Items packed = exchange.destination(*ints, kScattered);
         const Items to = exchange.destination(*ints, kItems);
-        for (int i = 0; i < 4; ++i) {
-            packed.expect(i, from.pack(places.at(static_cast<size_t>(i)), 1));
-            to.expect(places.at(static_cast<size_t>(i)),
-                      from.pack(places.at(static_cast<size_t>(i)), 1));
+        int i = 0;
+        for (const int place : places) {
+            packed.expect(i++, from.pack(place, 1));
+            to.expect(place, from.pack(place, 1));
         }
         exchange.run([&] {
-            MPI_Datatype type = MPI_DATATYPE_NULL;
-            MPI_Type_create_indexed_block(4, 1, places.data(), MPI_INT, &type);
+            MPI_Datatype type = make_type(places);
             MPI_Type_commit(&type);
-            const int bytes = static_cast<int>(4 * sizeof(int));
+            const int bytes = static_cast<int>(kScattered * sizeof(int));
             int position = 0;
             exchange.require(
                 MPI_Pack(from.address(), 1, type, packed.address(), bytes, &position, comm),
@@ -170,6 +190,28 @@ void test_types_in_turn(Trial &trial) {
                 MPI_Unpack(packed.address(), bytes, &position, to.address(), 1, type, comm),
                 "MPI_Unpack");
             MPI_Type_free(&type);
+        });
+    }
+}
+
+void test_messages_of_types_in_turn(Trial &trial) {
+    constexpr int kTag = 3;
+    for (int round = 0; round < kRounds; ++round) {
+        const Places places = places_of(round);
+        std::vector<Piece> pieces;
+        for (const int place : places) {
+            pieces.push_back({make_int(), place * static_cast<ptrdiff_t>(sizeof(int)), 1});
+        }
+        Exchange exchange(trial, text("datatype %d", round));
+        const LayoutPtr layout = derive("scattered", make_type(places), pieces);
+        const Items from = exchange.source(*layout, 1);
+        const Items to = exchange.destination(*layout, 1);
+        to.expect(0, exchange.sent(trial.left(), *layout, 1));
+        exchange.run([&] {
+            exchange.require(MPI_Sendrecv(from.address(), 1, layout->type(), trial.right(), kTag,
+                                          to.address(), 1, layout->type(), trial.left(), kTag,
+                                          trial.group().comm, MPI_STATUS_IGNORE),
+                             "MPI_Sendrecv");
         });
     }
 }
@@ -191,6 +233,7 @@ void add_packing(Registry &registry) {
                      [types](Trial &trial) { test_packed_receive(trial, types); });
     }
     registry.add("Pack/Unpack, types that are freed in turn", test_types_in_turn);
+    registry.add("Sendrecv, types that are freed in turn", test_messages_of_types_in_turn);
     for (const TypePair &types : portable_types()) {
         registry.add("Pack_external/Unpack_external, " + types.name,
                      [types](Trial &trial) { test_external(trial, types); });

@@ -1,10 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "openmpi/datatypes/generic_datatypes.hpp"
 
+#include "openmpi/datatypes/layout_cache.hpp"
+#include "openmpi/datatypes/type_walk.hpp"
+
 #include <mutex>
 #include <utility>
 
 namespace gpushm::openmpi {
+namespace {
+
+std::shared_ptr<const PackedLayout> find_or_make(const void *datatype, size_t count) {
+    BorrowedWalk walk;
+    walk->start(datatype, count, nullptr);
+    std::shared_ptr<const PackedLayout> found = LayoutCache::instance().find(walk->convertor());
+    return found != nullptr ? found : make_layout(datatype, count);
+}
+
+}  // namespace
+
 GenericDatatypes &GenericDatatypes::instance() {
     // Never destroyed: MPI may be used while the process ends.
     static GenericDatatypes *const datatypes = new GenericDatatypes;
@@ -41,7 +55,7 @@ std::shared_ptr<const PackedLayout> GenericDatatypes::layout(ucp_datatype_t data
         }
         elements = known.datatype;
     }
-    std::shared_ptr<const PackedLayout> made = make_layout(elements, count);
+    std::shared_ptr<const PackedLayout> made = find_or_make(elements, count);
     if (made->pieces.size() <= kMaxKeptPieces) {
         const std::lock_guard<std::shared_mutex> lock(mutex_);
         datatypes_.at(datatype).layout = made;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Layouts of datatypes that are packed or unpacked as a whole again and again (MPI_Pack).
+// Layouts of datatypes that a program uses again and again, or makes again and again.
 #pragma once
 
 #include "openmpi/binding/opal_datatype.hpp"
@@ -13,15 +13,16 @@
 
 namespace gpushm::openmpi {
 
-/** The last layout of each datatype. A datatype may be freed, and another one may have its address.
- * So a layout is that of a datatype only if Open MPI describes both in the same way. Thread safe.
- */
+/** The last layouts, found by Open MPI's descriptions of their datatypes: a program may make a
+ * datatype for each message, and a datatype that is freed may leave its address to another one.
+ * Thread safe. */
 class LayoutCache {
 public:
     static LayoutCache &instance();
 
-    /** The layout of all elements of `convertor`, made if it is not there. Null: it is too large to
-     * be kept, or this Open MPI describes datatypes in an unknown way. Throws std::bad_alloc. */
+    /** The layout of all elements of `convertor`, made if it is not there, and kept unless it is
+     * large. Null: Open MPI's description of the datatype is long, or this Open MPI describes
+     * datatypes in an unknown way. Throws std::bad_alloc. */
     std::shared_ptr<const PackedLayout> find(const OpalConvertor &convertor);
 
 private:
@@ -33,10 +34,12 @@ private:
         std::shared_ptr<const PackedLayout> layout;
     };
 
-    bool is_of(const Known &known, const OpalConvertor &convertor) const;
+    static bool is_of(const Known &known, const OpalConvertor &convertor);
+    void keep(size_t key, Known known);
 
     std::mutex mutex_;
-    std::unordered_map<const void *, Known> datatypes_;
+    size_t pieces_ = 0;  // of all layouts
+    std::unordered_map<size_t, Known> datatypes_;
 };
 
 }  // namespace gpushm::openmpi

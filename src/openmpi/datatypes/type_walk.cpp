@@ -10,9 +10,8 @@
 namespace gpushm::openmpi {
 
 TypeWalk::TypeWalk() : convertor_(opal().create(opal().architecture, 0)) {
-    const OpalConvertor convertor(convertor_, opal().layout);
-    own_stack_ = convertor.stack();
-    own_stack_size_ = convertor.stack_size();
+    own_stack_ = convertor().stack();
+    own_stack_size_ = convertor().stack_size();
 }
 
 // Convertors are never released, because only inline functions of Open MPI can do that. The pool
@@ -24,10 +23,9 @@ TypeWalk::~TypeWalk() {
 /** Does what the inline function opal_convertor_cleanup() does: a deep datatype has a stack from
  * malloc. */
 void TypeWalk::clean() {
-    OpalConvertor convertor(convertor_, opal().layout);
-    if (convertor.stack() != own_stack_) {
-        free(convertor.stack());
-        convertor.set_stack(own_stack_, own_stack_size_);
+    if (convertor().stack() != own_stack_) {
+        free(convertor().stack());
+        convertor().set_stack(own_stack_, own_stack_size_);
     }
 }
 
@@ -37,13 +35,13 @@ void TypeWalk::start(const void *datatype, size_t count, const void *base) {
     count_ = current_ = 0;
     used_ = position_ = 0;
     has_skipped_ = false;
-    at_end_ = OpalConvertor(convertor_, opal().layout).is_completed();
+    at_end_ = convertor().is_completed();
 }
 
 size_t TypeWalk::find_element(const void *datatype, size_t count, size_t position) {
     start(datatype, count, nullptr);
     at_end_ = true;
-    return OpalConvertor(convertor_, opal().layout).find_element(position);
+    return convertor().find_element(position);
 }
 
 bool TypeWalk::refill() {

@@ -28,6 +28,9 @@ public:
     /** Begins a walk over `count` elements at `base`. The datatype must exist during the walk. */
     void start(const void *datatype, size_t count, const void *base);
 
+    /** Prepared for the walk that start() began. */
+    OpalConvertor convertor() const { return OpalConvertor(convertor_, opal().layout); }
+
     /** The position of the begin of the element that contains byte `position`. Ends a walk that was
      * started. */
     size_t find_element(const void *datatype, size_t count, size_t position);
