@@ -22,10 +22,18 @@ uint64_t whole_pages(uint64_t bytes) {
     return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
 }
 
+// Without help a piece only has to end soon, so that messages are served between.
+constexpr uint64_t kLargePiece = 256u << 10;
+
+uint64_t pieces_of(uint64_t length, uint64_t piece_bytes) {
+    return (length + piece_bytes - 1) / piece_bytes;
+}
+
 /** Equal pieces, at least two of what is helped with, whose number fits a SharedTransfer. */
-uint64_t choose_piece_bytes(uint64_t length) {
-    const uint64_t pieces = std::clamp<uint64_t>((length + kUsualPiece - 1) / kUsualPiece, 2, 32);
-    return whole_pages((length + pieces - 1) / pieces);
+uint64_t choose_piece_bytes(uint64_t length, bool is_helped) {
+    const uint64_t pieces = is_helped ? std::clamp<uint64_t>(pieces_of(length, kUsualPiece), 2, 32)
+                                      : pieces_of(length, kLargePiece);
+    return whole_pages(pieces_of(length, pieces));
 }
 
 }  // namespace
@@ -52,15 +60,29 @@ void HostReads::start(uint64_t id) {
     Read &read = reads_.emplace_back();  // first: whoever takes the operation back finds it
     read.id = id;
     operations_.count_part(id, 1);
-    if (operation.length >= kSmallestHelped && can_ask_for_help()) {
+    if (operation.length >= kSmallestHelped && is_help_likely() && can_ask_for_help()) {
         read.shared = channel_.port.take_shared_transfer();
     }
-    read.piece_bytes = choose_piece_bytes(operation.length);
-    read.pieces =
-        static_cast<uint32_t>((operation.length + read.piece_bytes - 1) / read.piece_bytes);
+    read.piece_bytes = choose_piece_bytes(operation.length, read.shared.exists());
+    read.pieces = static_cast<uint32_t>(pieces_of(operation.length, read.piece_bytes));
     if (read.shared.exists()) {
         ask_for_help(read);
     }
+}
+
+/** A peer that computes, or that reads from this process, has no time to help. Then a request and
+ * smaller pieces only cost time. */
+bool HostReads::is_help_likely() {
+    if (gets_alone_ == 0) {
+        return true;
+    }
+    --gets_alone_;
+    return false;
+}
+
+void HostReads::note_help(bool came) {
+    vain_requests_ = came ? 0 : std::min(vain_requests_ + 1, kVainRequests);
+    gets_alone_ = vain_requests_ == kVainRequests ? kGetsAlone - 1 : 0;
 }
 
 void HostReads::ask_for_help(const Read &read) {
@@ -124,6 +146,7 @@ bool HostReads::finish(size_t index) {
         if (state == SharedTransfer::Helper::busy) {
             return false;
         }
+        note_help(helped != 0);
     }
     if (!channel_.is_current(operations_.at(read.id).remote)) {
         give_up(index, false);

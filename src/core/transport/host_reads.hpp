@@ -68,12 +68,19 @@ private:
         uint32_t next;     // without help: the piece that is read next
     };
 
+    // Gets that a peer could not help with before it is asked less often, and every how many gets
+    // it is asked then.
+    static constexpr unsigned kVainRequests = 2;
+    static constexpr unsigned kGetsAlone = 16;
+
     /** A request that had to wait would be of no use. A peer that makes no progress would get ever
      * more of them. */
     bool can_ask_for_help() const {
         return channel_.control.empty() && channel_.mailbox.has_room();
     }
+    bool is_help_likely();
     void ask_for_help(const Read &read);
+    void note_help(bool came);
     std::optional<uint32_t> next_piece(Read &read);
     bool finish(size_t index);
     uint64_t take_out(size_t index);
@@ -83,7 +90,9 @@ private:
     PeerChannel &channel_;
     Operations &operations_;
     WritePermissions &permissions_;
-    bool refused_ = false;  // the operating system does not copy between the two processes
+    unsigned vain_requests_ = 0;  // in a row
+    unsigned gets_alone_ = 0;     // that are still to come
+    bool refused_ = false;        // the operating system does not copy between the two processes
     std::deque<Read> reads_;
 };
 

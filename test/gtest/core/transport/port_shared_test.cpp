@@ -52,6 +52,17 @@ protected:
         ASSERT_TRUE(progress_until({&reader, &b_}, [&] { return outcome.done(); }));
         expect_data(outcome);
     }
+    /** A get that is just long enough to be helped with. */
+    void get_least(std::initializer_list<TestPort *> progressed) {
+        fill_pattern(source_.data(), kMinHelped, ++seed_);
+        Outcome outcome;
+        ASSERT_EQ(a_.connection(b_).get(local_.data(), kMinHelped, host_memory(registration_),
+                                        nullptr, outcome.completion()),
+                  Status::in_progress);
+        ASSERT_TRUE(progress_until(progressed, [&] { return outcome.done(); }));
+        EXPECT_EQ(outcome.status, Status::ok);
+        EXPECT_EQ(pattern_mismatch(local_.data(), kMinHelped, seed_), kMinHelped);
+    }
     /** Two gets of a new reader, whose copies `copies` refuses in the first. */
     void expect_ring_taken(const RefusedCopies &copies, unsigned reads, unsigned writes) {
         TestPort reader(kCmaPort);
@@ -242,14 +253,62 @@ TEST_F(PortShared, GetThatWaitsForItsHelperHoldsUpNoOther) {
 }
 
 TEST_F(PortShared, PeerThatMakesNoProgressIsAskedForHelpOnlyWhileItsMailboxHasRoom) {
-    std::vector<Outcome> outcomes(4 * kCmaPort.cell_count);
-    for (Outcome &outcome : outcomes) {
+    constexpr unsigned kGetsForARequest = 16;
+    for (unsigned i = 0; i < 2 * kGetsForARequest * kCmaPort.cell_count; ++i) {
+        get_least({&a_});
+    }
+    EXPECT_FALSE(a_.connection(b_).busy()) << "nothing waits to be sent";
+}
+
+TEST_F(PortShared, PeerThatDidNotHelpIsAskedLessOften) {
+    const RefusedCopies copies(kAlways, kAlways);
+    std::vector<unsigned> asked;
+    for (unsigned i = 0; i < 36; ++i) {
+        const unsigned before = copies.reads();
+        get_least({&a_});
+        if (copies.reads() - before == 2) {  // what nobody is to help with is one piece
+            asked.push_back(i);
+        }
+    }
+    EXPECT_EQ(asked, (std::vector<unsigned>{0, 1, 17, 33}));
+}
+
+TEST_F(PortShared, PeerThatHelpsAgainIsAskedAgain) {
+    const RefusedCopies copies(kAlways, kAlways);
+    for (unsigned i = 0; i < 17; ++i) {
+        get_least({&a_});
+    }
+    settle({&a_, &b_});
+    for (unsigned i = 0; i < 3; ++i) {
+        const unsigned before = copies.writes();
+        Outcome outcome;
         ASSERT_EQ(a_.connection(b_).get(local_.data(), kMinHelped, host_memory(registration_),
                                         nullptr, outcome.completion()),
                   Status::in_progress);
-        ASSERT_TRUE(progress_until({&a_}, [&] { return outcome.done(); }));
+        ASSERT_TRUE(progress_until({&b_}, [&] { return copies.writes() != before; }));
+        ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done(); }));
     }
-    EXPECT_FALSE(a_.connection(b_).busy()) << "nothing waits to be sent";
+}
+
+/** Each reads as quickly as the other writes. */
+TEST_F(PortShared, ProcessThatReadsItselfDoesNotHelp) {
+    const RefusedCopies copies(kAlways, kAlways);
+    std::vector<unsigned char> other(kBytes);
+    Outcome outcome;
+    start(a_, outcome);
+    Outcome other_outcome;
+    ASSERT_EQ(b_.connection(a_).get(other.data(), kBytes, host_memory(registration_), nullptr,
+                                    other_outcome.completion()),
+              Status::in_progress);
+    for (int i = 0; i < 4; ++i) {
+        b_->progress();
+    }
+    EXPECT_FALSE(other_outcome.done());
+    EXPECT_EQ(copies.writes(), 0u);
+    EXPECT_GE(copies.reads(), 4u);
+    ASSERT_TRUE(progress_until({&a_, &b_}, [&] { return outcome.done() && other_outcome.done(); }));
+    expect_data(outcome);
+    EXPECT_EQ(pattern_mismatch(other.data(), kBytes, seed_), kBytes);
 }
 
 TEST_F(PortShared, LittleThatTheKernelRefusesTakesTheRing) {
