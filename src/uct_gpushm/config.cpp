@@ -65,7 +65,7 @@ std::vector<abi::Option> options() {
          "staging ring; at least 4 KiB and at most a quarter of the ring. With the default the\n"
          "pieces in flight fit the cache that the processes share.",
          OptionType::memory_size, offsetof(InterfaceConfig, host_chunk)},
-        {"MAILBOX_CELLS", "256",
+        {"MAILBOX_CELLS", "64",
          "Tuning constant: number of messages that can wait in the mailbox of a UCX worker until "
          "it\n"
          "makes progress; a power of two from 16 to 65536. Each takes 32 KiB of shared memory.",
