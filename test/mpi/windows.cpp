@@ -222,8 +222,8 @@ void test_random_types(const Place &place) {
 void test_blocks(const Place &place) {
     test_random_types(place);
 
-    constexpr int kBlocks = 4096;
-    constexpr int kMany = 65536;
+    constexpr int kBlocks = 2048;
+    constexpr int kMany = 16384;
     for (Direction direction : {Direction::put, Direction::get, Direction::accumulate}) {
         test_transfer(place, direction, kBlocks, true, false);
         test_transfer(place, direction, kBlocks, false, true);
