@@ -194,6 +194,46 @@ void test_types_in_turn(Trial &trial) {
     }
 }
 
+// Open MPI 4.1 to 6.0 takes three elements of the first datatype for three ints without gaps,
+// because a member has no size. It describes the second one in the same way, and has other flags
+// for it.
+void test_types_of_equal_descriptions(Trial &trial) {
+    constexpr int kElements = 3;
+    constexpr int kPitch = 3;  // ints
+    constexpr MPI_Aint kExtent = kPitch * MPI_Aint{sizeof(int)};
+    Exchange exchange(trial, "");
+    const LayoutPtr ints = make_int();
+    const Items from = exchange.source(*ints, kElements * kPitch);
+    const Items packed = exchange.destination(*ints, kElements);
+    for (int i = 0; i < kElements; ++i) {
+        packed.expect(i, from.pack(i * kPitch, 1));
+    }
+    exchange.run([&] {
+        MPI_Datatype nothing = MPI_DATATYPE_NULL;
+        MPI_Type_contiguous(0, MPI_LONG, &nothing);
+        const int lengths[] = {1, 2};
+        const MPI_Aint places[] = {0, kExtent};
+        const MPI_Datatype members[] = {MPI_INT, nothing};
+        MPI_Datatype first = MPI_DATATYPE_NULL;
+        MPI_Type_create_struct(2, lengths, places, members, &first);
+        MPI_Datatype one = MPI_DATATYPE_NULL;
+        MPI_Type_contiguous(1, MPI_INT, &one);
+        MPI_Datatype second = MPI_DATATYPE_NULL;
+        MPI_Type_create_resized(one, 0, kExtent, &second);
+        for (MPI_Datatype type : {first, second}) {
+            MPI_Type_commit(&type);
+            int position = 0;
+            const int bytes = kElements * static_cast<int>(sizeof(int));
+            exchange.require(MPI_Pack(from.address(), kElements, type, packed.address(), bytes,
+                                      &position, trial.group().comm),
+                             "MPI_Pack");
+        }
+        for (MPI_Datatype type : {first, second, one, nothing}) {
+            MPI_Type_free(&type);
+        }
+    });
+}
+
 void test_messages_of_types_in_turn(Trial &trial) {
     constexpr int kTag = 3;
     for (int round = 0; round < kRounds; ++round) {
@@ -233,6 +273,7 @@ void add_packing(Registry &registry) {
                      [types](Trial &trial) { test_packed_receive(trial, types); });
     }
     registry.add("Pack/Unpack, types that are freed in turn", test_types_in_turn);
+    registry.add("Pack, types of equal descriptions", test_types_of_equal_descriptions);
     registry.add("Sendrecv, types that are freed in turn", test_messages_of_types_in_turn);
     for (const TypePair &types : portable_types()) {
         registry.add("Pack_external/Unpack_external, " + types.name,

@@ -3,6 +3,7 @@
 
 #include "core/base/log.hpp"
 
+#include <cstring>
 #include <initializer_list>
 
 namespace gpushm::openmpi {
@@ -39,6 +40,10 @@ constexpr ConvertorLayout kLayout60 = {
     /*completed*/ 0x04000000,
     /*contiguous*/ 0x02000000,
     /*homogeneous*/ 0x01000000};
+
+// The types of elements that begin and end a loop.
+constexpr uint16_t kLoop = 0;     // OPAL_DATATYPE_LOOP
+constexpr uint16_t kEndLoop = 1;  // OPAL_DATATYPE_END_LOOP
 
 Opal the_opal;
 
@@ -93,7 +98,6 @@ bool datatype_fits(const OpalDatatype &integers) {
 /** Whether the description of four bytes is a block of one element, and the end of a loop behind
  * it. */
 bool descriptions_fit(const Opal &opal, const void *integers) {
-    constexpr uint16_t kEndLoop = 1;                   // OPAL_DATATYPE_END_LOOP
     void *handle = opal.create(opal.architecture, 0);  // never released, as in fits()
     char buffer[4] = {};
     if (handle == nullptr || opal.prepare_for_send(handle, integers, 1, buffer) != 0) {
@@ -101,11 +105,11 @@ bool descriptions_fit(const Opal &opal, const void *integers) {
     }
     const TypeDescription description = OpalConvertor(handle, opal.layout).description();
     if (description.handle() == nullptr || description.elements() == nullptr ||
-        description.bytes() != TypeDescription::kElementBytes) {
+        description.count() != 1) {
         return false;
     }
     const void *block = description.elements();
-    const void *end = static_cast<const char *>(block) + TypeDescription::kElementBytes;
+    const void *end = static_cast<const char *>(block) + sizeof(TypeDescription::Element);
     return abi::load<uint32_t>(block, 4) == 1 && abi::load<size_t>(block, 8) == 1 &&
            abi::load<ptrdiff_t>(block, 16) == 4 && abi::load<ptrdiff_t>(block, 24) == 0 &&
            abi::load<uint16_t>(end, 2) == kEndLoop && abi::load<size_t>(end, 16) == 4;
@@ -137,6 +141,19 @@ bool find_opal(const OpenMpiLibrary &library, Opal *opal) {
 
 const Opal &opal() {
     return the_opal;
+}
+
+TypeDescription::Element TypeDescription::element(size_t index) const {
+    constexpr size_t kType = 2;
+    constexpr size_t kPadding = 12;  // of loops, up to the next word
+    Element element;
+    auto *bytes = reinterpret_cast<char *>(element.data());
+    memcpy(bytes, static_cast<const char *>(elements()) + index * sizeof(element), sizeof(element));
+    const auto type = abi::load<uint16_t>(bytes, kType);
+    if (type == kLoop || type == kEndLoop) {
+        memset(bytes + kPadding, 0, 2 * sizeof(uint64_t) - kPadding);
+    }
+    return element;
 }
 
 void OpalConvertor::advance(size_t position) {

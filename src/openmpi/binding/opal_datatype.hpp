@@ -9,6 +9,7 @@
 
 #include <sys/uio.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -28,6 +29,9 @@ public:
     ptrdiff_t true_lower_bound() const { return get<ptrdiff_t>(32); }
     ptrdiff_t lower_bound() const { return get<ptrdiff_t>(48); }
     ptrdiff_t extent() const { return get<ptrdiff_t>(56) - lower_bound(); }
+    /** Where they are set, convertors take elements for one block each, or for one block all
+     * together, whatever the description says: OPAL_DATATYPE_FLAG_CONTIGUOUS and _NO_GAPS. */
+    uint16_t flags_of_layout() const { return get<uint16_t>(16) & 0x30; }
     /** Whether elements follow each other without gaps. */
     bool is_dense() const {
         return true_lower_bound() == 0 && lower_bound() == 0 &&
@@ -36,16 +40,20 @@ public:
     }
 };
 
-/** A dt_type_desc_t: of what blocks and loops an element consists. Datatypes of equal bounds whose
- * descriptions have equal bytes have the same layout. Defined if Opal::knows_descriptions. */
+/** A dt_type_desc_t: of what blocks and loops an element consists. Datatypes whose sizes, bounds,
+ * flags_of_layout() and elements are equal have the same layout. Defined if
+ * Opal::knows_descriptions. */
 class TypeDescription : public ForeignStruct {
 public:
     using ForeignStruct::ForeignStruct;
 
-    /** A dt_elem_desc_t. */
-    static constexpr size_t kElementBytes = 32;
+    /** A dt_elem_desc_t, as words. */
+    using Element = std::array<uint64_t, 4>;
 
-    size_t bytes() const { return get<size_t>(8) * kElementBytes; }
+    size_t count() const { return get<size_t>(8); }
+    /** What Open MPI does not define is 0. */
+    Element element(size_t index) const;
+    /** For tests of the structure. */
     const void *elements() const { return get<const void *>(16); }
 };
 

@@ -1,27 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "openmpi/datatypes/layout_cache.hpp"
 
-#include <algorithm>
-#include <cstring>
-#include <functional>
-#include <string_view>
 #include <utility>
 
 namespace gpushm::openmpi {
 namespace {
 
-constexpr size_t kMaxDescriptionBytes = 16 << 10;
-constexpr size_t kMaxPieces = 256 << 10;  // 12 MiB
+constexpr size_t kMaxElements = 512;      // of a description: 16 KiB
+constexpr size_t kMaxBytes = 16u << 20;   // of all that is kept
+constexpr size_t kBytesOfDatatype = 400;  // of one piece, without its elements
 
-/** The same for datatypes of equal descriptions. Differs for most others. */
-size_t key_of(const OpalConvertor &convertor) {
-    constexpr size_t kHashedBytes = 4 * TypeDescription::kElementBytes;
-    const TypeDescription description = convertor.description();
-    const auto *first = static_cast<const char *>(description.elements());
-    const size_t bytes = std::min(description.bytes(), kHashedBytes);
-    const std::hash<std::string_view> hash;
-    return hash({first, bytes}) ^ (hash({first + description.bytes() - bytes, bytes}) << 1) ^
-           convertor.local_size();
+uint64_t mixed(uint64_t hash, uint64_t word) {
+    constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;  // 2^64 / golden ratio
+    hash = (hash ^ word) * kOdd;
+    return hash ^ hash >> 32;
 }
 
 }  // namespace
@@ -32,53 +24,96 @@ LayoutCache &LayoutCache::instance() {
     return *cache;
 }
 
-bool LayoutCache::is_of(const Known &known, const OpalConvertor &convertor) {
-    const TypeDescription description = convertor.description();
-    const OpalDatatype datatype = convertor.datatype();
-    return known.layout->count == convertor.count() && known.size == datatype.size() &&
-           known.lower_bound == datatype.lower_bound() && known.extent == datatype.extent() &&
-           known.description.size() == description.bytes() &&
-           memcmp(known.description.data(), description.elements(), description.bytes()) == 0;
+LayoutCache::Outline::Outline(const OpalConvertor &convertor)
+    : count(convertor.count()),
+      size(convertor.datatype().size()),
+      lower_bound(convertor.datatype().lower_bound()),
+      extent(convertor.datatype().extent()),
+      flags(convertor.datatype().flags_of_layout()) {}
+
+bool LayoutCache::Outline::operator==(const Outline &other) const {
+    return count == other.count && size == other.size && lower_bound == other.lower_bound &&
+           extent == other.extent && flags == other.flags;
 }
 
+LayoutCache::Known::Known(const OpalConvertor &convertor, std::shared_ptr<const PackedLayout> of)
+    : outline(convertor), layout(std::move(of)) {
+    const TypeDescription description = convertor.description();
+    for (size_t i = 0; i < description.count(); ++i) {
+        elements.push_back(description.element(i));
+    }
+}
+
+bool LayoutCache::Known::is_of(const OpalConvertor &convertor) const {
+    const TypeDescription description = convertor.description();
+    bool same = outline == Outline(convertor) && elements.size() == description.count();
+    for (size_t i = 0; same && i < elements.size(); ++i) {
+        same = elements[i] == description.element(i);
+    }
+    return same;
+}
+
+size_t LayoutCache::Known::bytes() const {
+    return kBytesOfDatatype + elements.size() * sizeof(elements[0]) +
+           layout->pieces.size() * sizeof(layout->pieces[0]);
+}
+
+/** Equal for equal layouts, and differs for most others. */
+size_t LayoutCache::key_of(const OpalConvertor &convertor) {
+    const Outline outline(convertor);
+    const TypeDescription description = convertor.description();
+    TypeDescription::Element words = {outline.count, outline.size,
+                                      static_cast<uint64_t>(outline.extent), outline.flags};
+    // Four at a time, which do not wait for each other.
+    for (size_t i = 0; i < description.count(); ++i) {
+        const TypeDescription::Element element = description.element(i);
+        for (size_t word = 0; word < words.size(); ++word) {
+            words[word] = mixed(words[word], element[word]);
+        }
+    }
+    return mixed(mixed(mixed(words[0], words[1]), words[2]), words[3]);
+}
+
+std::shared_ptr<const PackedLayout> LayoutCache::known_layout(size_t key,
+                                                              const OpalConvertor &convertor) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = datatypes_.find(key);
+    return found != datatypes_.end() && found->second.is_of(convertor) ? found->second.layout
+                                                                       : nullptr;
+}
+
+/** Replaces what has the same key. */
 void LayoutCache::keep(size_t key, Known known) {
+    const std::lock_guard<std::mutex> lock(mutex_);
     const auto old = datatypes_.find(key);
     if (old != datatypes_.end()) {
-        pieces_ -= old->second.layout->pieces.size();
+        bytes_ -= old->second.bytes();
         datatypes_.erase(old);
     }
-    const size_t pieces = known.layout->pieces.size();
-    if (pieces_ + pieces > kMaxPieces) {
+    const size_t bytes = known.bytes();
+    if (bytes_ + bytes > kMaxBytes) {
         datatypes_.clear();
-        pieces_ = 0;
+        bytes_ = 0;
     }
     datatypes_.emplace(key, std::move(known));
-    pieces_ += pieces;
+    bytes_ += bytes;
 }
 
 std::shared_ptr<const PackedLayout> LayoutCache::find(const OpalConvertor &convertor) {
     const TypeDescription description = convertor.description();
-    const OpalDatatype datatype = convertor.datatype();
-    if (!opal().knows_descriptions || description.bytes() == 0 ||
-        description.bytes() > kMaxDescriptionBytes) {
+    if (!opal().knows_descriptions || description.count() == 0 ||
+        description.count() > kMaxElements) {
         return nullptr;
     }
     const size_t key = key_of(convertor);
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = datatypes_.find(key);
-    if (found != datatypes_.end() && is_of(found->second, convertor)) {
-        return found->second.layout;
+    std::shared_ptr<const PackedLayout> layout = known_layout(key, convertor);
+    if (layout == nullptr) {
+        layout = make_layout(convertor.datatype().handle(), convertor.count());
+        if (layout->pieces.size() <= kMaxKeptPieces) {
+            keep(key, Known(convertor, layout));
+        }
     }
-    std::shared_ptr<const PackedLayout> made = make_layout(datatype.handle(), convertor.count());
-    if (made->pieces.size() <= kMaxKeptPieces) {
-        const auto *begin = static_cast<const char *>(description.elements());
-        keep(key, {{begin, begin + description.bytes()},
-                   datatype.size(),
-                   datatype.lower_bound(),
-                   datatype.extent(),
-                   made});
-    }
-    return made;
+    return layout;
 }
 
 }  // namespace gpushm::openmpi

@@ -6,6 +6,7 @@
 #include "openmpi/datatypes/packed_layout.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -26,19 +27,33 @@ public:
     std::shared_ptr<const PackedLayout> find(const OpalConvertor &convertor);
 
 private:
-    struct Known {
-        std::vector<char> description;
+    /** What tells two layouts from each other besides the elements of their descriptions. */
+    struct Outline {
+        size_t count;
         size_t size;
         ptrdiff_t lower_bound;
         ptrdiff_t extent;
+        uint16_t flags;
+
+        explicit Outline(const OpalConvertor &convertor);
+        bool operator==(const Outline &other) const;
+    };
+    struct Known {
+        Outline outline;
+        std::vector<TypeDescription::Element> elements;
         std::shared_ptr<const PackedLayout> layout;
+
+        Known(const OpalConvertor &convertor, std::shared_ptr<const PackedLayout> of);
+        bool is_of(const OpalConvertor &convertor) const;
+        size_t bytes() const;
     };
 
-    static bool is_of(const Known &known, const OpalConvertor &convertor);
+    static size_t key_of(const OpalConvertor &convertor);
+    std::shared_ptr<const PackedLayout> known_layout(size_t key, const OpalConvertor &convertor);
     void keep(size_t key, Known known);
 
     std::mutex mutex_;
-    size_t pieces_ = 0;  // of all layouts
+    size_t bytes_ = 0;  // of all that is kept
     std::unordered_map<size_t, Known> datatypes_;
 };
 

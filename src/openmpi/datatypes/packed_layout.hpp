@@ -20,7 +20,7 @@ struct PackedLayout {
     ptrdiff_t end;         // offset behind their last byte
 };
 
-/** Goes through the elements, which takes the CPU 40 ns for each block of memory
+/** Goes through the elements, which takes the CPU 16 to 40 ns for each block of memory
  * (doc/decisions/openmpi-datatype-layouts.md). Throws std::bad_alloc. */
 std::shared_ptr<const PackedLayout> make_layout(const void *datatype, size_t count);
 
