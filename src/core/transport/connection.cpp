@@ -96,9 +96,6 @@ unsigned Connection::progress() {
     count += ring_sender_.publish();
     count += ring_receiver_.finish_copies();
     count += transfers_.progress();
-    if (!transfers_.host_reads().busy()) {  // the peer reads as quickly as this process writes
-        count += helper_.progress();
-    }
     count += exports_.answer_requests();
     count += transfers_.open_handles();
     ring_receiver_.gpu_ring().answer();

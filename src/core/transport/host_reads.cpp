@@ -14,7 +14,12 @@
 namespace gpushm {
 namespace {
 
+// Bytes of pieces. A reader and a helper share a get of up to kFewPieces of the usual ones evenly;
+// longer gets have longer pieces. Messages are served between pieces, so none is very long.
 constexpr uint64_t kUsualPiece = 64u << 10;
+constexpr uint64_t kLongestPiece = 1u << 20;
+constexpr uint64_t kPieceWithoutHelp = 128u << 10;
+constexpr uint64_t kFewPieces = 32;
 
 constexpr uint64_t kPageBytes = 4096;
 
@@ -22,18 +27,17 @@ uint64_t whole_pages(uint64_t bytes) {
     return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
 }
 
-// Without help a piece only has to end soon, so that messages are served between.
-constexpr uint64_t kLargePiece = 256u << 10;
-
 uint64_t pieces_of(uint64_t length, uint64_t piece_bytes) {
     return (length + piece_bytes - 1) / piece_bytes;
 }
 
-/** Equal pieces, at least two of what is helped with, whose number fits a SharedTransfer. */
+/** Equal pieces, at least two of what is helped with. */
 uint64_t choose_piece_bytes(uint64_t length, bool is_helped) {
-    const uint64_t pieces = is_helped ? std::clamp<uint64_t>(pieces_of(length, kUsualPiece), 2, 32)
-                                      : pieces_of(length, kLargePiece);
-    return whole_pages(pieces_of(length, pieces));
+    const uint64_t shared =
+        std::max(std::clamp<uint64_t>(pieces_of(length, kUsualPiece), 2, kFewPieces),
+                 std::min<uint64_t>(pieces_of(length, kLongestPiece), SharedTransfer::kMaxPieces));
+    return whole_pages(
+        pieces_of(length, is_helped ? shared : pieces_of(length, kPieceWithoutHelp)));
 }
 
 }  // namespace
@@ -60,7 +64,8 @@ void HostReads::start(uint64_t id) {
     Read &read = reads_.emplace_back();  // first: whoever takes the operation back finds it
     read.id = id;
     operations_.count_part(id, 1);
-    if (operation.length >= kSmallestHelped && is_help_likely() && can_ask_for_help()) {
+    if (operation.length >= kSmallestHelped && is_help_likely(operation.length) &&
+        can_ask_for_help()) {
         read.shared = channel_.port.take_shared_transfer();
     }
     read.piece_bytes = choose_piece_bytes(operation.length, read.shared.exists());
@@ -70,19 +75,25 @@ void HostReads::start(uint64_t id) {
     }
 }
 
-/** A peer that computes, or that reads from this process, has no time to help. Then a request and
- * smaller pieces only cost time. */
-bool HostReads::is_help_likely() {
-    if (gets_alone_ == 0) {
+HostReads::Help &HostReads::help_with(uint64_t length) {
+    return help_[static_cast<size_t>(63 - __builtin_clzll(length | 1))];
+}
+
+/** A peer that computes, or that reads itself, has no time to help. Then a request and pieces that
+ * are small enough for two processes only cost time. */
+bool HostReads::is_help_likely(uint64_t length) {
+    Help &help = help_with(length);
+    if (help.gets_alone == 0) {
         return true;
     }
-    --gets_alone_;
+    --help.gets_alone;
     return false;
 }
 
-void HostReads::note_help(bool came) {
-    vain_requests_ = came ? 0 : std::min(vain_requests_ + 1, kVainRequests);
-    gets_alone_ = vain_requests_ == kVainRequests ? kGetsAlone - 1 : 0;
+void HostReads::note_help(uint64_t length, bool came) {
+    Help &help = help_with(length);
+    help.vain_requests = came ? 0 : std::min(help.vain_requests + 1, kVainRequests);
+    help.gets_alone = help.vain_requests == kVainRequests ? kGetsAlone : 0;
 }
 
 void HostReads::ask_for_help(const Read &read) {
@@ -146,7 +157,7 @@ bool HostReads::finish(size_t index) {
         if (state == SharedTransfer::Helper::busy) {
             return false;
         }
-        note_help(helped != 0);
+        note_help(operations_.at(read.id).length, helped != 0);
     }
     if (!channel_.is_current(operations_.at(read.id).remote)) {
         give_up(index, false);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Gets between host memory, by process_vm_readv (CMA).
 //
-// The reader begins at once, and the process that has the data helps as soon as it can, so that
-// large transfers have both CPUs (SharedTransfer, HostReadHelper). Where the operating system
+// The reader begins at once. The process that has the data helps when it reads nothing itself, so
+// that large transfers have both CPUs (SharedTransfer, HostReadHelper). Where the operating system
 // refuses, the staging ring is taken.
 #pragma once
 
@@ -13,6 +13,7 @@
 #include "core/transport/protocol.hpp"
 #include "core/transport/write_permissions.hpp"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -68,19 +69,27 @@ private:
         uint32_t next;     // without help: the piece that is read next
     };
 
-    // Gets that a peer could not help with before it is asked less often, and every how many gets
-    // it is asked then.
+    // A peer that did not help with so many gets in a row, whose lengths have as many bits, is
+    // asked less often: so many gets are read without it before the next request. That number has
+    // no divisor with the usual periods of programs.
     static constexpr unsigned kVainRequests = 2;
-    static constexpr unsigned kGetsAlone = 16;
+    static constexpr unsigned kGetsAlone = 12;
+
+    /** Of gets whose lengths have as many bits. */
+    struct Help {
+        unsigned vain_requests = 0;  // in a row
+        unsigned gets_alone = 0;     // that are still to come
+    };
+    Help &help_with(uint64_t length);
 
     /** A request that had to wait would be of no use. A peer that makes no progress would get ever
      * more of them. */
     bool can_ask_for_help() const {
         return channel_.control.empty() && channel_.mailbox.has_room();
     }
-    bool is_help_likely();
+    bool is_help_likely(uint64_t length);
     void ask_for_help(const Read &read);
-    void note_help(bool came);
+    void note_help(uint64_t length, bool came);
     std::optional<uint32_t> next_piece(Read &read);
     bool finish(size_t index);
     uint64_t take_out(size_t index);
@@ -90,9 +99,8 @@ private:
     PeerChannel &channel_;
     Operations &operations_;
     WritePermissions &permissions_;
-    unsigned vain_requests_ = 0;  // in a row
-    unsigned gets_alone_ = 0;     // that are still to come
-    bool refused_ = false;        // the operating system does not copy between the two processes
+    std::array<Help, 64> help_;  // by the number of bits of the length
+    bool refused_ = false;       // the operating system does not copy between the two processes
     std::deque<Read> reads_;
 };
 

@@ -343,7 +343,20 @@ unsigned Port::progress_connections() {
             report_failure(connection);
         }
     }
+    count += help_peers();
     drop_if(active_, [](const Connection *connection) { return !connection->busy(); });
+    return count;
+}
+
+/** Not while this process reads itself: its peers read as quickly as it writes. */
+unsigned Port::help_peers() {
+    const bool reads = std::any_of(active_.begin(), active_.end(), [](Connection *connection) {
+        return connection->transfers().host_reads().busy();
+    });
+    unsigned count = 0;
+    for (Connection *connection : active_) {
+        count += reads ? 0 : connection->helper().progress();
+    }
     return count;
 }
 
