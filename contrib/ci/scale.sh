@@ -9,9 +9,9 @@ scale_programs() {
 step_scale() {
     local processes=256 free_mib
     free_mib=$(awk '/^MemAvailable/ { print int($2 / 1024) }' /proc/meminfo)
-    if [ "$free_mib" -lt 4096 ]; then
+    if [ "$free_mib" -lt 1024 ]; then
         processes=32
-        say "256 processes reserve 2.1 GiB, of $free_mib MiB that are free: $processes"
+        say "256 processes reserve 0.6 GiB, of $free_mib MiB that are free: $processes"
     fi
     scale_programs
     # Alone, so that what is measured is its own.

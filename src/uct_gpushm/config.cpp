@@ -65,10 +65,11 @@ std::vector<abi::Option> options() {
          "staging ring; at least 4 KiB and at most a quarter of the ring. With the default the\n"
          "pieces in flight fit the cache that the processes share.",
          OptionType::memory_size, offsetof(InterfaceConfig, host_chunk)},
-        {"MAILBOX_CELLS", "64",
+        {"MAILBOX_CELLS", "256",
          "Tuning constant: number of messages that can wait in the mailbox of a UCX worker until "
          "it\n"
-         "makes progress; a power of two from 16 to 65536. Each takes 32 KiB of shared memory.",
+         "makes progress, 64 of them longer than 112 bytes; a power of two from 16 to 65536. Each\n"
+         "takes 128 bytes of shared memory, the first 64 take 32 KiB more.",
          OptionType::unsigned_integer, offsetof(InterfaceConfig, mailbox_cells)},
         {"PIN", "y",
          "Page-lock gpushm's shared memory (cuMemHostRegister) when a GPU first copies from or to\n"

@@ -7,6 +7,7 @@
 #include "core/shm/mailbox_layout.hpp"
 #include "core/shm/shared_transfer.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -21,6 +22,12 @@ constexpr size_t kSlotOffset = 56;
 struct MailboxGeometry {
     uint32_t cell_count;  // a power of two
     uint64_t slot_bytes;  // a multiple of 64
+
+    /** Slots are used in turn, so more of them would not stay in the caches
+     * (doc/decisions/shm-mailbox-slots.md). */
+    static constexpr uint32_t kMaxSlots = 64;
+    /** A power of two. */
+    uint32_t slot_count() const { return std::min(cell_count, kMaxSlots); }
 
     static constexpr size_t kTransfersOffset = sizeof(MailboxHeader);
     static constexpr size_t kRecordsOffset =
@@ -37,14 +44,14 @@ struct MailboxGeometry {
     /** Bytes from one slot to the next. */
     uint64_t slot_stride() const { return slot_bytes + 64; }
     size_t segment_bytes() const {
-        return kCellsOffset + cell_count * (sizeof(Cell) + slot_stride());
+        return kCellsOffset + cell_count * sizeof(Cell) + slot_count() * slot_stride();
     }
     Cell *cell(unsigned char *base, uint64_t ticket) const {
         return at<Cell>(base, kCellsOffset) + (ticket & (cell_count - 1));
     }
     unsigned char *slot(unsigned char *base, uint64_t ticket) const {
         return base + kCellsOffset + cell_count * sizeof(Cell) +
-               (ticket & (cell_count - 1)) * slot_stride() + kSlotOffset;
+               (ticket & (slot_count() - 1)) * slot_stride() + kSlotOffset;
     }
 
     static MailboxHeader *header(unsigned char *base) { return at<MailboxHeader>(base, 0); }

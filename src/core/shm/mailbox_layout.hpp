@@ -6,12 +6,14 @@
 //
 //   MailboxHeader | SharedTransfer[kSharedTransfers] | SenderRecord[kMaxSenders] |
 //   DirectWrites[kMaxSenders] | RegistrationList | Cell[cell_count] |
-//   slot[cell_count], each kSlotOffset behind a multiple of 64 (mailbox_geometry.hpp)
+//   slot[slot_count], each kSlotOffset behind a multiple of 64 (mailbox_geometry.hpp)
 //
 // A message of up to kInlineBytes lies in its cell. A cell is two cache lines; a message of up to
-// 48 bytes touches only the first one. A longer message lies in the slot that belongs to the cell.
+// 48 bytes touches only the first one. A longer message lies in a slot.
 //
-// Messages are numbered by tickets 0, 1, 2, ...; ticket t uses cell and slot t modulo cell_count.
+// Messages are numbered by tickets 0, 1, 2, ...; ticket t uses cell t modulo cell_count, and slot t
+// modulo slot_count if it needs one. There may be fewer slots than cells: a message that needs a
+// slot has its ticket only when the owner has passed the last one of the same slot.
 //
 //   sender                                              owner
 //   1  reserving = t + 1
@@ -44,7 +46,7 @@
 namespace gpushm {
 
 /** Changes with every change of what processes share; two processes talk only if it is equal. */
-constexpr uint32_t kProtocolVersion = 20;
+constexpr uint32_t kProtocolVersion = 21;
 
 /** What a peer must know to reach a mailbox; travels inside addresses and sender records. */
 struct MailboxAddress {
@@ -203,6 +205,14 @@ struct MailboxHeader {
      * read it again when the mailbox is full by that copy. A value that went back shows a fuller
      * mailbox; a value beyond tail counts as full. If the owner dies the mailbox fills up. */
     alignas(128) std::atomic<uint64_t> head;
+
+    /** 1 while a sender waits for a slot behind messages without one, else 0. While it is 1,
+     * senders that look at `head` take a mailbox with slot_count messages for full, so that they
+     * cannot keep the slots out of reach for ever. A sender stores 1 (relaxed) when it is refused a
+     * slot, and 0 (relaxed) when it gets one; senders read it (relaxed) after `head`. It only makes
+     * the mailbox shorter: a store that is lost costs time, and where the sender that stored 1
+     * dies, the mailbox stays short until another one has waited for a slot. */
+    alignas(128) std::atomic<uint32_t> slot_wanted;
 
     /** 1 when the owner receives no more: the owner writes it once (release); senders that wait for
      * an answer read it (acquire). It stays readable where the segment is mapped. If the owner dies

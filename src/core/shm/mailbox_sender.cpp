@@ -92,13 +92,12 @@ std::optional<MailboxSender> MailboxSender::attach(const MailboxAddress &peer,
 
 /** Whether the ticket of `*tail` may be reserved. Reads both words again when the caller's values
  * say no. False: the mailbox is full, or the words make no sense. */
-inline bool MailboxSender::find_room(uint64_t *tail, uint64_t *head) const {
+inline bool MailboxSender::find_room(uint64_t *tail, uint64_t *head, Room room) const {
     const uint64_t ticket = MailboxHeader::ticket_of(*tail);
-    return (ticket >= next_ticket_ && ticket - *head < geometry_.cell_count) ||
-           read_again(tail, head);
+    return (ticket >= next_ticket_ && ticket - *head < limit(room)) || read_again(tail, head, room);
 }
 
-bool MailboxSender::read_again(uint64_t *tail, uint64_t *head) const {
+bool MailboxSender::read_again(uint64_t *tail, uint64_t *head, Room room) const {
     // In this order, so that tail is not older than the moment when the owner passed `new_head`.
     const uint64_t new_head = header()->head.load(std::memory_order_acquire);
     *tail = header()->tail.load(std::memory_order_relaxed);
@@ -107,14 +106,23 @@ bool MailboxSender::read_again(uint64_t *tail, uint64_t *head) const {
         return false;
     }
     *head = new_head;
-    return ticket - new_head < geometry_.cell_count;
+    const bool short_for_all = header()->slot_wanted.load(std::memory_order_relaxed) != 0;
+    return ticket - new_head < limit(short_for_all ? Room::slot : room);
+}
+
+void MailboxSender::want_slot(bool wants) {
+    std::atomic<uint32_t> &wanted = header()->slot_wanted;
+    if (!wants || wanted.load(std::memory_order_relaxed) == 0) {
+        wanted.store(wants ? 1 : 0, std::memory_order_relaxed);
+    }
+    wants_slot_ = wants;
 }
 
 /** `tail`: a value that was read, or a guess. Each lost round is a success of another sender; when
  * there are too many of them the words make no sense, and the mailbox counts as full. */
-bool MailboxSender::reserve_again(uint64_t tail, ReservedCell *reserved) {
+bool MailboxSender::reserve_again(uint64_t tail, ReservedCell *reserved, Room room) {
     for (uint64_t rounds = 2 * uint64_t{geometry_.cell_count} + 16;
-         rounds != 0 && find_room(&tail, &head_); --rounds) {
+         rounds != 0 && find_room(&tail, &head_, room); --rounds) {
         if (try_reserve(&tail, reserved)) {
             return true;
         }
@@ -133,10 +141,10 @@ bool MailboxSender::makes_sense() const {
     return head <= ticket && ticket - head <= geometry_.cell_count && ticket >= next_ticket_;
 }
 
-bool MailboxSender::has_room() const {
+bool MailboxSender::has_room(Room room) const {
     uint64_t tail = header()->tail.load(std::memory_order_relaxed);
     uint64_t head = head_;
-    return find_room(&tail, &head);
+    return find_room(&tail, &head, room);
 }
 
 void MailboxSender::abandon() {
@@ -148,7 +156,7 @@ void MailboxSender::abandon() {
 /** Prefetches what a message like the last one will write, except the first line of its cell, which
  * the owner polls. Touches nothing that the owner may still read or another sender may write. */
 void MailboxSender::prefetch_like(uint64_t ticket, CellKind kind, size_t length) const {
-    if (!is_free(ticket)) {
+    if (!is_free(ticket, carries_slot(kind) ? Room::slot : Room::cell)) {
         return;
     }
     if (!carries_slot(kind)) {
@@ -161,7 +169,7 @@ void MailboxSender::prefetch_like(uint64_t ticket, CellKind kind, size_t length)
 void MailboxSender::expect_two_messages() const {
     constexpr size_t kSlotBytes = 192;  // UCP's rendezvous messages have 100 to 200
     const uint64_t second = next_ticket_ + 1;
-    if (alone_ && is_free(second)) {
+    if (alone_ && is_free(second, Room::slot)) {
         prefetch_for_write(cell_of(next_ticket_));
         prefetch_for_write(cell_of(second));
         prefetch_for_write(slot_of(second), kSlotBytes);

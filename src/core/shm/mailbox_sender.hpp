@@ -21,6 +21,9 @@ struct ReservedCell {
     bool armed = false;  // the owner wants to be woken
 };
 
+/** What a message takes in a mailbox: a kind that carries_slot() needs a slot. */
+enum class Room { cell, slot };
+
 /** One thread at a time. */
 class MailboxSender : public MailboxMemory {
 public:
@@ -31,19 +34,23 @@ public:
 
     // ---- messages
 
-    /** False when the mailbox is full, or its words make no sense. A reserved cell must be
-     * published before the next one is reserved, and without waiting for anything in between: it
-     * delays all messages behind it. */
-    bool reserve(ReservedCell *reserved) {
+    /** False when there is no such room, or the words of the mailbox make no sense. A reserved cell
+     * must be published before the next one is reserved, and without waiting for anything in
+     * between: it delays all messages behind it. */
+    bool reserve(ReservedCell *reserved, Room room = Room::slot) {
         uint64_t tail = next_ticket_ << 1;  // a guess: right when no other sender came between
-        return (is_free(next_ticket_) && try_reserve(&tail, reserved)) ||
-               reserve_again(tail, reserved);
+        const bool done = (is_free(next_ticket_, room) && try_reserve(&tail, reserved)) ||
+                          reserve_again(tail, reserved, room);
+        if (room == Room::slot && (!done || wants_slot_)) {
+            want_slot(!done);
+        }
+        return done;
     }
-    /** Where the payload of a kind that carries_slot() begins. */
+    /** Where the payload begins of what was reserved with Room::slot. */
     unsigned char *slot(const ReservedCell &reserved) const { return slot_of(reserved.ticket); }
     void publish(const ReservedCell &reserved, CellKind kind, uint8_t am_id, uint32_t length);
     /** Whether reserve() would succeed now. */
-    bool has_room() const;
+    bool has_room(Room room = Room::slot) const;
 
     /** A message of the mailbox's owner came. When the messages before it were answered one by one,
      * and the last answer took one line, this prefetches the cell of the answer while the caller
@@ -84,11 +91,17 @@ private:
     MailboxSender(Segment segment, MailboxGeometry geometry, const Cookie &owner, uint16_t sender);
     SenderRecord *record() const { return sender_records() + sender_; }
     bool try_reserve(uint64_t *tail, ReservedCell *reserved);
-    bool reserve_again(uint64_t tail, ReservedCell *reserved);
-    bool find_room(uint64_t *tail, uint64_t *head) const;
-    bool read_again(uint64_t *tail, uint64_t *head) const;
-    /** Whether the owner has read what was in the cell of this ticket, as far as is known here. */
-    bool is_free(uint64_t ticket) const { return ticket - head_ < geometry_.cell_count; }
+    bool reserve_again(uint64_t tail, ReservedCell *reserved, Room room);
+    bool find_room(uint64_t *tail, uint64_t *head, Room room) const;
+    bool read_again(uint64_t *tail, uint64_t *head, Room room) const;
+    void want_slot(bool wants);
+    /** How many messages there may be. */
+    uint64_t limit(Room room) const {
+        return room == Room::slot ? geometry_.slot_count() : geometry_.cell_count;
+    }
+    /** Whether the owner has read what was in the cell or slot of this ticket, as far as is known
+     * here. */
+    bool is_free(uint64_t ticket, Room room) const { return ticket - head_ < limit(room); }
     void prefetch_next(uint64_t published, CellKind kind, size_t length, bool is_answer) const;
     void prefetch_like(uint64_t ticket, CellKind kind, size_t length) const;
     void wake_owner();
@@ -98,6 +111,7 @@ private:
     size_t max_prefetch_;         // bytes of a slot
     uint64_t next_ticket_ = 0;    // tail was seen here: it cannot be below
     uint64_t head_ = 0;           // MailboxHeader::head when it was read last
+    bool wants_slot_ = false;     // it has set MailboxHeader::slot_wanted
     bool alone_ = false;          // no other sender came between the last two messages
     bool has_to_answer_ = false;  // a message of the owner came, and nothing was sent since
     bool answers_ = false;  // the previous one was answered before the next one came, by one line
@@ -131,7 +145,7 @@ inline void MailboxSender::prefetch_next(uint64_t published, CellKind kind, size
     }
     if (carries_slot(kind) || length > kInFirstLine) {
         prefetch_like(published + 1, kind, length);
-    } else if (!is_answer && is_free(published + kCellsAhead)) {
+    } else if (!is_answer && is_free(published + kCellsAhead, Room::cell)) {
         prefetch_for_write(cell_of(published + kCellsAhead));
     }
 }

@@ -247,7 +247,7 @@ void Connection::send_close() {
     // The words in which the owner sees the writes are another sender's from then on.
     transfers_.direct().end_put_writes();
     ReservedCell reserved;
-    if (channel_.mailbox.reserve(&reserved)) {
+    if (channel_.mailbox.reserve(&reserved, Room::cell)) {
         channel_.mailbox.publish(reserved, CellKind::close, 0, 0);
     } else {
         channel_.mailbox.abandon();

@@ -6,14 +6,23 @@
 #include <utility>
 
 namespace gpushm {
+namespace {
+
+Room room_of(CellKind kind) {
+    return carries_slot(kind) ? Room::slot : Room::cell;
+}
+
+}  // namespace
 
 unsigned ControlQueue::flush() {
     unsigned count = 0;
     ReservedCell reserved;
-    while (!messages_.empty() && mailbox_.reserve(&reserved)) {
+    while (!messages_.empty() && mailbox_.reserve(&reserved, room_of(messages_.front().kind))) {
         const Message &message = messages_.front();
         memcpy(reserved.cell->payload, message.payload, message.length);
-        std::copy(message.slot.begin(), message.slot.end(), mailbox_.slot(reserved));
+        if (carries_slot(message.kind)) {
+            std::copy(message.slot.begin(), message.slot.end(), mailbox_.slot(reserved));
+        }
         mailbox_.publish(reserved, message.kind, 0,
                          carries_slot(message.kind) ? static_cast<uint32_t>(message.slot.size())
                                                     : message.length);

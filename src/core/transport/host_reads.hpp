@@ -85,7 +85,7 @@ private:
     /** A request that had to wait would be of no use. A peer that makes no progress would get ever
      * more of them. */
     bool can_ask_for_help() const {
-        return channel_.control.empty() && channel_.mailbox.has_room();
+        return channel_.control.empty() && channel_.mailbox.has_room(Room::cell);
     }
     bool is_help_likely(uint64_t length);
     void ask_for_help(const Read &read);

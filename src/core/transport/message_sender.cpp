@@ -156,11 +156,12 @@ bool MessageSender::fill(OutgoingSpan &out, const Message &message, const GpuSid
 Status MessageSender::send_host_pieces(const Message &message) {
     MailboxSender &mailbox = channel_.mailbox;
     const Status sendable = check_sendable();
+    const bool fits_cell = message.length <= Cell::kInlineBytes;
     ReservedCell reserved;
-    if (sendable != Status::ok || !mailbox.reserve(&reserved)) {
+    if (sendable != Status::ok ||
+        !mailbox.reserve(&reserved, fits_cell ? Room::cell : Room::slot)) {
         return sendable != Status::ok ? sendable : Status::no_resource;
     }
-    const bool fits_cell = message.length <= Cell::kInlineBytes;
     unsigned char *destination = fits_cell ? reserved.cell->payload : mailbox.slot(reserved);
     destination = append(destination, message.header, message.header_length);
     append(destination, message.pieces, message.piece_count);

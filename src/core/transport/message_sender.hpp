@@ -89,7 +89,7 @@ inline Status MessageSender::send_short(uint8_t am_id, uint64_t header, const vo
         return Status::invalid;
     }
     ReservedCell reserved;
-    if (!channel_.mailbox.reserve(&reserved)) {
+    if (!channel_.mailbox.reserve(&reserved, Room::cell)) {
         return Status::no_resource;
     }
     memcpy(reserved.cell->payload, &header, sizeof(header));

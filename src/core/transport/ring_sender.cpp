@@ -206,7 +206,7 @@ bool RingSender::goes_in_cell(const OutgoingSpan &out) const {
 bool RingSender::publish(OutgoingSpan &out) {
     MailboxSender &mailbox = channel_.mailbox;
     ReservedCell reserved;
-    if (!mailbox.reserve(&reserved)) {
+    if (!mailbox.reserve(&reserved, Room::cell)) {
         return false;
     }
     if (goes_in_cell(out)) {

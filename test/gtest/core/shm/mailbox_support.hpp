@@ -64,11 +64,11 @@ inline MailboxSender attach_sender(const MailboxAddress &peer, int32_t mark = 0)
 
 /** Sends `length` patterned bytes in the cell or in the slot; false when the mailbox is full. */
 inline bool send_pattern(MailboxSender &sender, uint64_t seed, uint32_t length) {
+    const bool in_cell = length <= Cell::kInlineBytes;
     ReservedCell cell;
-    if (!sender.reserve(&cell)) {
+    if (!sender.reserve(&cell, in_cell ? Room::cell : Room::slot)) {
         return false;
     }
-    const bool in_cell = length <= Cell::kInlineBytes;
     fill_pattern(in_cell ? cell.cell->payload : sender.slot(cell), length, seed);
     sender.publish(cell, in_cell ? CellKind::am_inline : CellKind::am_slot,
                    static_cast<uint8_t>(seed % 32), length);

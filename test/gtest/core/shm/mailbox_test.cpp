@@ -176,6 +176,104 @@ TEST_P(MailboxCells, WrapsOverManyLaps) {
 
 INSTANTIATE_TEST_SUITE_P(Counts, MailboxCells, testing::Values(1u, 2u, 8u, 64u));
 
+// ---------------------------------------------------------------- fewer slots than cells
+
+class MailboxSlots : public testing::Test {
+protected:
+    static constexpr uint32_t kCells = 256;
+    static constexpr uint32_t kSlots = MailboxGeometry::kMaxSlots;
+    static constexpr uint32_t kShort = 8;
+    static constexpr uint32_t kLong = 120;
+
+    MailboxSlots() : mailbox_(std::move(*MailboxReceiver::create(kCells, 128))) {}
+
+    bool send(MailboxSender &sender, uint32_t length) {
+        if (!send_pattern(sender, sent_, length)) {
+            return false;
+        }
+        lengths_.push_back(length);
+        ++sent_;
+        return true;
+    }
+    /** As many as there is room for; their number. */
+    uint32_t fill(MailboxSender &sender, uint32_t length) {
+        uint32_t count = 0;
+        while (send(sender, length)) {
+            ++count;
+        }
+        return count;
+    }
+    void receive(uint64_t count) {
+        for (; count != 0; --count, ++received_) {
+            expect_next(mailbox_, received_, lengths_.at(received_));
+        }
+    }
+    void receive_all() { receive(sent_ - received_); }
+
+    MailboxReceiver mailbox_;
+    MailboxSender one_ = attach_sender(mailbox_.address(), 0);
+    MailboxSender other_ = attach_sender(mailbox_.address(), 1);
+    uint64_t sent_ = 0;
+    uint64_t received_ = 0;
+    std::vector<uint32_t> lengths_;
+};
+
+TEST_F(MailboxSlots, NoMoreMessagesThanSlotsNeedOne) {
+    for (int lap = 0; lap < 3; ++lap) {
+        EXPECT_EQ(fill(one_, kLong), kSlots);
+        EXPECT_FALSE(one_.has_room());
+        receive(1);
+        EXPECT_TRUE(one_.has_room());
+        EXPECT_EQ(fill(other_, kLong), 1u);
+        receive_all();
+    }
+}
+
+TEST_F(MailboxSlots, MessagesWithoutOneFillTheMailbox) {
+    ASSERT_TRUE(send(one_, kLong));
+    EXPECT_EQ(fill(one_, kShort), kCells - 1);
+    EXPECT_FALSE(other_.has_room(Room::cell));
+    receive_all();
+}
+
+/** A slot may be free although its cell is not the next one. */
+TEST_F(MailboxSlots, AnOldMessageKeepsItsSlot) {
+    for (int lap = 0; lap < 5; ++lap) {
+        for (uint32_t i = 0; i < kSlots - 1; ++i) {
+            ASSERT_TRUE(send(i % 2 != 0 ? one_ : other_, i % 3 != 0 ? kShort : kLong));
+        }
+        ASSERT_TRUE(send(one_, kLong));
+        ASSERT_FALSE(send(one_, kLong)) << "its slot is that of the oldest message";
+        receive_all();
+    }
+}
+
+TEST_F(MailboxSlots, WhoWaitsForOneIsNotPassedForEver) {
+    fill(one_, kShort);
+    ASSERT_FALSE(send(other_, kLong));
+    receive(kCells - kSlots);
+    EXPECT_FALSE(send(one_, kShort)) << "passes a message that waits for a slot";
+    EXPECT_FALSE(send(other_, kLong));
+    receive(1);
+    ASSERT_TRUE(send(other_, kLong));
+    EXPECT_EQ(fill(one_, kShort), kCells - kSlots) << "nobody waits any more";
+    receive_all();
+}
+
+TEST_F(MailboxSlots, AnySenderThatWaitedMakesTheMailboxLongAgain) {
+    fill(one_, kShort);
+    {
+        MailboxSender dead = attach_sender(mailbox_.address(), 2);
+        ASSERT_FALSE(send(dead, kLong));
+    }
+    receive_all();
+    EXPECT_EQ(fill(one_, kLong), kSlots);
+    receive_all();
+    ASSERT_TRUE(send(one_, kLong));
+    EXPECT_EQ(fill(one_, kShort), kCells - 1);
+    receive_all();
+}
+
 TEST(Mailbox, TellsWhatLiesBehindAMessageInItsSlot) {
     constexpr uint32_t kLength = 4096;
     auto mailbox = MailboxReceiver::create(8, kLength);
