@@ -348,14 +348,19 @@ unsigned Port::progress_connections() {
     return count;
 }
 
-/** Not while this process reads itself: its peers read as quickly as it writes. */
-unsigned Port::help_peers() {
-    const bool reads = std::any_of(active_.begin(), active_.end(), [](Connection *connection) {
+bool Port::reads_host_memory() const {
+    return std::any_of(active_.begin(), active_.end(), [](Connection *connection) {
         return connection->transfers().host_reads().busy();
     });
+}
+
+/** Not while this process reads itself: its peers read as quickly as it writes. */
+unsigned Port::help_peers() {
     unsigned count = 0;
     for (Connection *connection : active_) {
-        count += reads ? 0 : connection->helper().progress();
+        if (connection->helper().busy() && !reads_host_memory()) {
+            count += connection->helper().progress();
+        }
     }
     return count;
 }

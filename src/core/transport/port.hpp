@@ -101,6 +101,7 @@ private:
     inline Connection *known_connection(uint16_t sender);
     Connection *sender_connection(uint16_t sender);
     unsigned progress_connections();
+    bool reads_host_memory() const;
     unsigned help_peers();
     void report_failure(Connection &connection);
     void forget_finished_connections();
