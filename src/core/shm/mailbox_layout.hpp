@@ -206,13 +206,12 @@ struct MailboxHeader {
      * mailbox; a value beyond tail counts as full. If the owner dies the mailbox fills up. */
     alignas(128) std::atomic<uint64_t> head;
 
-    /** 1 while a sender waits for a slot behind messages without one, else 0. While it is 1,
-     * senders that look at `head` take a mailbox with slot_count messages for full, so that they
-     * cannot keep the slots out of reach for ever. A sender stores 1 (relaxed) when it is refused a
-     * slot, and 0 (relaxed) when it gets one; senders read it (relaxed) after `head`. It only makes
-     * the mailbox shorter: a store that is lost costs time, and where the sender that stored 1
-     * dies, the mailbox stays short until another one has waited for a slot. */
-    alignas(128) std::atomic<uint32_t> slot_wanted;
+    /** Tickets below it are reserved only while less than slot_count messages wait, so that
+     * messages without a slot cannot keep the slots out of reach for ever. A sender that is refused
+     * a slot moves it ahead (relaxed), at each attempt; it ends by itself, when the tickets get
+     * there. A sender reads it (relaxed) after `head`. A store that is lost, or a sender that dies
+     * or gives its message up, costs time only; a value without sense makes the mailbox shorter. */
+    alignas(128) std::atomic<uint64_t> short_until;
 
     /** 1 when the owner receives no more: the owner writes it once (release); senders that wait for
      * an answer read it (acquire). It stays readable where the segment is mapped. If the owner dies

@@ -53,9 +53,10 @@ MailboxSender::MailboxSender(Segment segment, MailboxGeometry geometry, const Co
       owner_(owner),
       sender_(sender),
       max_prefetch_(max_prefetch_bytes()) {
+    seen_.most = geometry.cell_count;
     const uint64_t head = header()->head.load(std::memory_order_acquire);
     if (head <= MailboxHeader::ticket_of(header()->tail.load(std::memory_order_relaxed))) {
-        head_ = head;
+        seen_.head = head;
         next_ticket_ = head;
     }
 }
@@ -92,12 +93,13 @@ std::optional<MailboxSender> MailboxSender::attach(const MailboxAddress &peer,
 
 /** Whether the ticket of `*tail` may be reserved. Reads both words again when the caller's values
  * say no. False: the mailbox is full, or the words make no sense. */
-inline bool MailboxSender::find_room(uint64_t *tail, uint64_t *head, Room room) const {
+inline bool MailboxSender::find_room(uint64_t *tail, Seen *seen, Room room) const {
     const uint64_t ticket = MailboxHeader::ticket_of(*tail);
-    return (ticket >= next_ticket_ && ticket - *head < limit(room)) || read_again(tail, head, room);
+    return (ticket >= next_ticket_ && has_room_at(ticket, *seen, room)) ||
+           read_again(tail, seen, room);
 }
 
-bool MailboxSender::read_again(uint64_t *tail, uint64_t *head, Room room) const {
+bool MailboxSender::read_again(uint64_t *tail, Seen *seen, Room room) const {
     // In this order, so that tail is not older than the moment when the owner passed `new_head`.
     const uint64_t new_head = header()->head.load(std::memory_order_acquire);
     *tail = header()->tail.load(std::memory_order_relaxed);
@@ -105,24 +107,28 @@ bool MailboxSender::read_again(uint64_t *tail, uint64_t *head, Room room) const 
     if (new_head > ticket || ticket < next_ticket_) {
         return false;
     }
-    *head = new_head;
-    const bool short_for_all = header()->slot_wanted.load(std::memory_order_relaxed) != 0;
-    return ticket - new_head < limit(short_for_all ? Room::slot : room);
+    const bool is_short = ticket < header()->short_until.load(std::memory_order_relaxed);
+    *seen = {new_head, is_short ? geometry_.slot_count() : geometry_.cell_count};
+    const bool found = has_room_at(ticket, *seen, room);
+    if (!found && room == Room::slot) {
+        ask_for_slots(ticket);
+    }
+    return found;
 }
 
-void MailboxSender::want_slot(bool wants) {
-    std::atomic<uint32_t> &wanted = header()->slot_wanted;
-    if (!wants || wanted.load(std::memory_order_relaxed) == 0) {
-        wanted.store(wants ? 1 : 0, std::memory_order_relaxed);
+/** `ticket` was refused. Not a store for each attempt, for all senders read the word. */
+void MailboxSender::ask_for_slots(uint64_t ticket) const {
+    std::atomic<uint64_t> &until = header()->short_until;
+    if (until.load(std::memory_order_relaxed) < ticket + geometry_.cell_count / 2) {
+        until.store(ticket + geometry_.cell_count, std::memory_order_relaxed);
     }
-    wants_slot_ = wants;
 }
 
 /** `tail`: a value that was read, or a guess. Each lost round is a success of another sender; when
  * there are too many of them the words make no sense, and the mailbox counts as full. */
 bool MailboxSender::reserve_again(uint64_t tail, ReservedCell *reserved, Room room) {
     for (uint64_t rounds = 2 * uint64_t{geometry_.cell_count} + 16;
-         rounds != 0 && find_room(&tail, &head_, room); --rounds) {
+         rounds != 0 && find_room(&tail, &seen_, room); --rounds) {
         if (try_reserve(&tail, reserved)) {
             return true;
         }
@@ -143,8 +149,8 @@ bool MailboxSender::makes_sense() const {
 
 bool MailboxSender::has_room(Room room) const {
     uint64_t tail = header()->tail.load(std::memory_order_relaxed);
-    uint64_t head = head_;
-    return find_room(&tail, &head, room);
+    Seen seen = seen_;
+    return find_room(&tail, &seen, room);
 }
 
 void MailboxSender::abandon() {

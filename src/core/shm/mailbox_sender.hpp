@@ -39,17 +39,14 @@ public:
      * between: it delays all messages behind it. */
     bool reserve(ReservedCell *reserved, Room room = Room::slot) {
         uint64_t tail = next_ticket_ << 1;  // a guess: right when no other sender came between
-        const bool done = (is_free(next_ticket_, room) && try_reserve(&tail, reserved)) ||
-                          reserve_again(tail, reserved, room);
-        if (room == Room::slot && (!done || wants_slot_)) {
-            want_slot(!done);
-        }
-        return done;
+        return (is_free(next_ticket_, room) && try_reserve(&tail, reserved)) ||
+               reserve_again(tail, reserved, room);
     }
     /** Where the payload begins of what was reserved with Room::slot. */
     unsigned char *slot(const ReservedCell &reserved) const { return slot_of(reserved.ticket); }
     void publish(const ReservedCell &reserved, CellKind kind, uint8_t am_id, uint32_t length);
-    /** Whether reserve() would succeed now. */
+    /** Whether reserve() would succeed now. If there is no slot, others leave one free soon, as for
+     * reserve(). */
     bool has_room(Room room = Room::slot) const;
 
     /** A message of the mailbox's owner came. When the messages before it were answered one by one,
@@ -92,26 +89,30 @@ private:
     SenderRecord *record() const { return sender_records() + sender_; }
     bool try_reserve(uint64_t *tail, ReservedCell *reserved);
     bool reserve_again(uint64_t tail, ReservedCell *reserved, Room room);
-    bool find_room(uint64_t *tail, uint64_t *head, Room room) const;
-    bool read_again(uint64_t *tail, uint64_t *head, Room room) const;
-    void want_slot(bool wants);
-    /** How many messages there may be. */
-    uint64_t limit(Room room) const {
-        return room == Room::slot ? geometry_.slot_count() : geometry_.cell_count;
+    /** Up to where the owner has read, and how many messages may wait, when that was read last. */
+    struct Seen {
+        uint64_t head = 0;
+        uint64_t most = 0;
+    };
+    bool find_room(uint64_t *tail, Seen *seen, Room room) const;
+    bool read_again(uint64_t *tail, Seen *seen, Room room) const;
+    void ask_for_slots(uint64_t ticket) const;
+    bool has_room_at(uint64_t ticket, const Seen &seen, Room room) const {
+        const uint64_t slots = geometry_.slot_count();
+        return ticket - seen.head < (room == Room::slot ? slots : seen.most);
     }
     /** Whether the owner has read what was in the cell or slot of this ticket, as far as is known
      * here. */
-    bool is_free(uint64_t ticket, Room room) const { return ticket - head_ < limit(room); }
+    bool is_free(uint64_t ticket, Room room) const { return has_room_at(ticket, seen_, room); }
     void prefetch_next(uint64_t published, CellKind kind, size_t length, bool is_answer) const;
     void prefetch_like(uint64_t ticket, CellKind kind, size_t length) const;
     void wake_owner();
 
     Cookie owner_;
     uint16_t sender_;
-    size_t max_prefetch_;         // bytes of a slot
-    uint64_t next_ticket_ = 0;    // tail was seen here: it cannot be below
-    uint64_t head_ = 0;           // MailboxHeader::head when it was read last
-    bool wants_slot_ = false;     // it has set MailboxHeader::slot_wanted
+    size_t max_prefetch_;       // bytes of a slot
+    uint64_t next_ticket_ = 0;  // tail was seen here: it cannot be below
+    Seen seen_;
     bool alone_ = false;          // no other sender came between the last two messages
     bool has_to_answer_ = false;  // a message of the owner came, and nothing was sent since
     bool answers_ = false;  // the previous one was answered before the next one came, by one line

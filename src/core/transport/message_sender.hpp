@@ -63,7 +63,10 @@ private:
     /** Whether a message may be sent: it must not overtake those that a GPU still writes. */
     Status check_sendable() const {
         const Status status = operations_.check_startable();
-        return status == Status::ok && ring_.has_messages() ? Status::no_resource : status;
+        // What the control queue holds comes first: by it the peer may learn that it must not use
+        // memory of this process any more (PeerGpuRing::check).
+        const bool waits = ring_.has_messages() || !channel_.control.empty();
+        return status == Status::ok && waits ? Status::no_resource : status;
     }
     size_t pack_with_plan(Pack pack, void *destination, void *argument);
     Status send_by_ring(const Message &message, const GpuSides &gpu_sides, const void *owner,

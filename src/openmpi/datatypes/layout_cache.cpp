@@ -39,6 +39,7 @@ bool LayoutCache::Outline::operator==(const Outline &other) const {
 LayoutCache::Known::Known(const OpalConvertor &convertor, std::shared_ptr<const PackedLayout> of)
     : outline(convertor), layout(std::move(of)) {
     const TypeDescription description = convertor.description();
+    elements.reserve(description.count());
     for (size_t i = 0; i < description.count(); ++i) {
         elements.push_back(description.element(i));
     }
@@ -63,7 +64,8 @@ size_t LayoutCache::key_of(const OpalConvertor &convertor) {
     const Outline outline(convertor);
     const TypeDescription description = convertor.description();
     TypeDescription::Element words = {outline.count, outline.size,
-                                      static_cast<uint64_t>(outline.extent), outline.flags};
+                                      static_cast<uint64_t>(outline.extent),
+                                      static_cast<uint64_t>(outline.lower_bound)};
     // Four at a time, which do not wait for each other.
     for (size_t i = 0; i < description.count(); ++i) {
         const TypeDescription::Element element = description.element(i);

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include <optional>
+#include <random>
 #include <set>
 #include <vector>
 
@@ -248,29 +249,70 @@ TEST_F(MailboxSlots, AnOldMessageKeepsItsSlot) {
     }
 }
 
-TEST_F(MailboxSlots, WhoWaitsForOneIsNotPassedForEver) {
+TEST_F(MailboxSlots, WhoIsRefusedOneIsNotPassed) {
     fill(one_, kShort);
     ASSERT_FALSE(send(other_, kLong));
     receive(kCells - kSlots);
-    EXPECT_FALSE(send(one_, kShort)) << "passes a message that waits for a slot";
-    EXPECT_FALSE(send(other_, kLong));
+    for (int i = 0; i < 3; ++i) {
+        EXPECT_FALSE(send(one_, kShort));
+        EXPECT_FALSE(send(other_, kLong));
+    }
     receive(1);
     ASSERT_TRUE(send(other_, kLong));
-    EXPECT_EQ(fill(one_, kShort), kCells - kSlots) << "nobody waits any more";
+    EXPECT_FALSE(send(one_, kShort));
+    receive(10);
+    EXPECT_EQ(fill(one_, kShort), 10u);
     receive_all();
 }
 
-TEST_F(MailboxSlots, AnySenderThatWaitedMakesTheMailboxLongAgain) {
+TEST_F(MailboxSlots, WhoFindsNoRoomForOneIsNotPassed) {
+    fill(one_, kShort);
+    ASSERT_FALSE(other_.has_room());
+    receive(kCells - kSlots);
+    EXPECT_FALSE(send(one_, kShort));
+    receive_all();
+}
+
+/** Whoever was refused one may have died, or given its message up. */
+TEST_F(MailboxSlots, AShortMailboxBecomesLongByItself) {
     fill(one_, kShort);
     {
         MailboxSender dead = attach_sender(mailbox_.address(), 2);
         ASSERT_FALSE(send(dead, kLong));
     }
     receive_all();
-    EXPECT_EQ(fill(one_, kLong), kSlots);
+    EXPECT_EQ(fill(one_, kShort), kSlots);
+    for (uint32_t i = 0; i < kCells; ++i) {
+        receive(1);
+        send(one_, kShort);
+    }
     receive_all();
-    ASSERT_TRUE(send(one_, kLong));
-    EXPECT_EQ(fill(one_, kShort), kCells - 1);
+    EXPECT_EQ(fill(one_, kShort), kCells);
+    receive_all();
+}
+
+/** Several senders of short messages keep the mailbox as full as they may, for its owner is slow.
+ */
+TEST_F(MailboxSlots, WhoNeedsOneHasAShareOfAFullMailbox) {
+    std::vector<MailboxSender> flooding;
+    for (int mark = 2; mark < 6; ++mark) {
+        flooding.push_back(attach_sender(mailbox_.address(), mark));
+    }
+    std::mt19937 random(7);
+    unsigned with_slot = 0;
+    unsigned without = 0;
+    for (int step = 0; step < 100000; ++step) {
+        const auto who = random() % (flooding.size() + 1);
+        if (who == flooding.size()) {
+            with_slot += send(other_, kLong) ? 1 : 0;
+        } else {
+            without += send(flooding[who], kShort) ? 1 : 0;
+        }
+        if (random() % 8 == 0 && received_ != sent_) {
+            receive(1);
+        }
+    }
+    EXPECT_GT(with_slot, without / 20) << without;
     receive_all();
 }
 

@@ -211,6 +211,27 @@ TEST_P(PortMessages, FullMailboxSaysSoAndRecovers) {
     }
 }
 
+TEST_P(PortMessages, DoNotPassWhatWaitsForRoom) {
+    std::vector<unsigned char> source(100000);
+    std::vector<unsigned char> local(source.size());
+    const Registration registration(source.data(), source.size());
+    uint64_t sent = 0;
+    while (connection_.am_short(3, sent, nullptr, 0) == Status::ok) {
+        ++sent;
+    }
+    ASSERT_EQ(sent, kSmallPort.cell_count);
+    Outcome outcome;
+    ASSERT_EQ(connection_.get(local.data(), local.size(), registration.at(), nullptr,
+                              outcome.completion()),
+              Status::in_progress);
+    receiver_->progress();
+    EXPECT_EQ(connection_.am_short(3, sent, nullptr, 0), Status::no_resource)
+        << "the request of the get has not been sent";
+    sender_->progress();
+    EXPECT_EQ(connection_.am_short(3, sent, nullptr, 0), Status::ok);
+    ASSERT_TRUE(progress_until({&receiver_, &sender_}, [&] { return outcome.done(); }));
+}
+
 INSTANTIATE_TEST_SUITE_P(Ways, PortMessages, testing::Bool(),
                          [](const auto &info) { return info.param ? "Ring" : "Slots"; });
 
