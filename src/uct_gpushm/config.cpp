@@ -68,8 +68,8 @@ std::vector<abi::Option> options() {
         {"MAILBOX_CELLS", "256",
          "Tuning constant: number of messages that can wait in the mailbox of a UCX worker until "
          "it\n"
-         "makes progress, 64 of them longer than 112 bytes; a power of two from 16 to 65536. Each\n"
-         "takes 128 bytes of shared memory, the first 64 take 32 KiB more.",
+         "makes progress, 64 of them longer than 112 bytes or packed by UCX; a power of two\n"
+         "from 16 to 65536. Each takes 128 bytes of shared memory, the first 64 32 KiB more.",
          OptionType::unsigned_integer, offsetof(InterfaceConfig, mailbox_cells)},
         {"PIN", "y",
          "Page-lock gpushm's shared memory (cuMemHostRegister) when a GPU first copies from or to\n"
