@@ -139,9 +139,7 @@ void test_external(Trial &trial, const TypePair &types) {
     }
 }
 
-// Ints at growing distances, two of which are an element of the datatype's description. Datatypes
-// of even and odd rounds differ in the middle, where a short look at the description does not see
-// it.
+// Ints at growing distances. Datatypes of even and odd rounds differ in one place, in the middle.
 constexpr int kScattered = 32;
 constexpr int kRounds = 8;
 using Places = std::array<int, kScattered>;

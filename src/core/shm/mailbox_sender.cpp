@@ -162,7 +162,7 @@ void MailboxSender::abandon() {
 /** Prefetches what a message like the last one will write, except the first line of its cell, which
  * the owner polls. Touches nothing that the owner may still read or another sender may write. */
 void MailboxSender::prefetch_like(uint64_t ticket, CellKind kind, size_t length) const {
-    if (!is_free(ticket, carries_slot(kind) ? Room::slot : Room::cell)) {
+    if (!is_free(ticket, room_of(kind))) {
         return;
     }
     if (!carries_slot(kind)) {

@@ -21,8 +21,12 @@ struct ReservedCell {
     bool armed = false;  // the owner wants to be woken
 };
 
-/** What a message takes in a mailbox: a kind that carries_slot() needs a slot. */
+/** What a message takes in a mailbox. */
 enum class Room { cell, slot };
+
+constexpr Room room_of(CellKind kind) {
+    return carries_slot(kind) ? Room::slot : Room::cell;
+}
 
 /** One thread at a time. */
 class MailboxSender : public MailboxMemory {

@@ -6,13 +6,6 @@
 #include <utility>
 
 namespace gpushm {
-namespace {
-
-Room room_of(CellKind kind) {
-    return carries_slot(kind) ? Room::slot : Room::cell;
-}
-
-}  // namespace
 
 unsigned ControlQueue::flush() {
     unsigned count = 0;

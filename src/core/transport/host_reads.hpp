@@ -69,9 +69,9 @@ private:
         uint32_t next;     // without help: the piece that is read next
     };
 
-    // A peer that did not help with so many gets in a row, whose lengths have as many bits, is
-    // asked less often: so many gets are read without it before the next request. That number has
-    // no divisor with the usual periods of programs.
+    // A peer that did not help with kVainRequests gets in a row, whose lengths have as many bits,
+    // is asked with every 13th only: kGetsAlone are read without it before. 13 has no divisor in
+    // common with the usual periods of programs.
     static constexpr unsigned kVainRequests = 2;
     static constexpr unsigned kGetsAlone = 12;
 
