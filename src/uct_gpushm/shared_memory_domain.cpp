@@ -7,6 +7,7 @@
 #include "core/memory/memory_query.hpp"
 #include "core/memory/page_residency.hpp"
 #include "core/memory/registration_table.hpp"
+#include "core/transport/message_offer.hpp"
 #include "uct_gpushm/cost_model.hpp"
 #include "uct_gpushm/memory_types.hpp"
 
@@ -53,6 +54,7 @@ struct PackedKey {
     uint64_t speculative_copy;  // RemoteMemory::speculative_copy
     StridedRows rows;     // where the data of `block` really are; length 0: in the registration
     uint64_t block;       // address of the block that stands for `rows` (RowViews)
+    OfferUse offer;       // RemoteMemory::offer
     uint64_t of_program;  // 1: RemoteMemory::of_program
 };
 
@@ -66,6 +68,18 @@ bool name_rows(const void *address, size_t length, PackedKey *key) {
         key->block = reinterpret_cast<uint64_t>(block);
     }
     return rows.has_value();
+}
+
+/** Writes what permits the receiver to copy an offered message. The rows of one that cannot be
+ * offered are not named either, because their sender is not to wait for the receiver. */
+void name_offer(const void *address, size_t length, const MessageSender *sender, PackedKey *key) {
+    const std::optional<OfferUse> offer =
+        MessageOffer::open(address, length, sender != nullptr ? &sender->offer_places() : nullptr);
+    if (offer && !offer->exists()) {
+        (void)RowViews::instance().pack(address, length);
+    } else if (offer) {
+        key->offer = *offer;
+    }
 }
 
 class SharedMemoryDomain : public Domain {
@@ -103,6 +117,8 @@ public:
         const size_t length = registration.length();
         PackedKey key = {};
         key.registration = registration.id();
+        MessageSender *const sender = MessageSender::packing();
+        name_offer(address, length, sender, &key);
         const bool in_rows = name_rows(address, length, &key);
         const void *source = in_rows ? reinterpret_cast<const void *>(key.rows.address) : address;
         const MemoryInfo info = query_memory(source);
@@ -113,8 +129,7 @@ public:
                                                  : gpu_copies(info, address, length);
         key.buffer = make_buffer_key(info, by_gpu);
         key.of_program = abi::packs_for_program() ? 1 : 0;
-        const bool may_start = announced != nullptr && !in_rows;
-        if (MessageSender *sender = may_start ? MessageSender::packing() : nullptr) {
+        if (sender != nullptr && announced != nullptr && !in_rows) {
             key.speculative_copy =
                 sender->plan_speculative_copy(announced, announced_length, by_gpu);
         }
@@ -148,8 +163,8 @@ RemoteMemory remote_memory(uct_rkey_t rkey, uint64_t address) {
     if (in_rows && key->block != address) {
         return {address, key->registration};  // `buffer` describes the rows
     }
-    return {address,   key->registration,   key->buffer, key->speculative_copy,
-            key->rows, key->of_program != 0};
+    return {address,   key->registration, key->buffer,         key->speculative_copy,
+            key->rows, key->offer,        key->of_program != 0};
 }
 
 }  // namespace gpushm::uct

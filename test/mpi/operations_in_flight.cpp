@@ -89,6 +89,45 @@ void test_send_before_receive(Trial &trial) {
     });
 }
 
+// More messages than may be offered at a time (kOfferedMessages), from one buffer, which is written
+// again as soon as MPI_Send returns. No receive is posted before all are sent.
+void test_reused_buffer(Trial &trial) {
+    constexpr int kCount = 250;
+    constexpr int kSends = 40;
+    const LayoutPtr layout = make_int();
+    const Group &group = trial.group();
+    Exchange exchange(trial, "40 messages of 250 ints each way");
+    const Items out = exchange.blank(Role::source, *layout, kCount);
+    out.fill(0, exchange.sent(group.rank, *layout, kCount, kSends));
+    out.change(0, exchange.sent(group.rank, *layout, kCount, kSends - 1));
+    std::vector<Items> next;
+    std::vector<Items> in;
+    for (int i = 0; i < kSends; ++i) {
+        next.push_back(exchange.source(*layout, kCount, i));
+        in.push_back(exchange.destination(*layout, kCount));
+        in.back().expect(0, exchange.sent(trial.left(), *layout, kCount, i));
+    }
+    exchange.run([&] {
+        for (int i = 0; i < kSends; ++i) {
+            const Items &from = next[static_cast<size_t>(i)];
+            exchange.require(MPI_Sendrecv(from.address(), from.count(), from.type(), group.rank,
+                                          kSends, out.address(), out.count(), out.type(),
+                                          group.rank, kSends, group.comm, MPI_STATUS_IGNORE),
+                             "MPI_Sendrecv");
+            exchange.require(
+                MPI_Send(out.address(), out.count(), out.type(), trial.right(), i, group.comm),
+                "MPI_Send");
+        }
+        MPI_Barrier(group.comm);
+        for (int i = 0; i < kSends; ++i) {
+            const Items &to = in[static_cast<size_t>(i)];
+            exchange.require(MPI_Recv(to.address(), to.count(), to.type(), trial.left(), i,
+                                      group.comm, MPI_STATUS_IGNORE),
+                             "MPI_Recv");
+        }
+    });
+}
+
 void test_unexpected(Trial &trial) {
     Window window(trial);
     window.exchange.run([&] {
@@ -181,6 +220,7 @@ void test_freed_requests(Trial &trial) {
 
 void add_messages_in_flight(Registry &registry) {
     registry.add("Send before Recv, a short one", test_send_before_receive);
+    registry.add("Send from a buffer that is written again at once", test_reused_buffer);
     registry.add("Isend/Irecv, 12 in flight, Waitall", test_waitall);
     registry.add("Isend/Irecv, 12 in flight, unexpected", test_unexpected);
     registry.add("Isend/Irecv, 12 in flight, Waitany", test_waitany);

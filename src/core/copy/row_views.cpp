@@ -55,6 +55,33 @@ void RowViews::add_source(const void *block, const StridedRows &rows, PackRows p
     sources_.add(std::move(view));
 }
 
+bool RowViews::fill_untold(const void *block) {
+    std::shared_ptr<View> view;
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        view = sources_.find(block);
+        if (view == nullptr || view->told || view->named) {
+            return false;
+        }
+        view->hidden = true;
+    }
+    return pack(*view);
+}
+
+bool RowViews::move_source(const void *block, const void *address) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::shared_ptr<View> old = sources_.find(block);
+    if (old == nullptr || old->told) {
+        return false;
+    }
+    const uint64_t bytes = old->rows.bytes();
+    std::shared_ptr<View> moved =
+        make_view(block, {reinterpret_cast<uintptr_t>(address), bytes, 1, bytes}, old->pack_rows);
+    moved->hidden = true;
+    sources_.add(std::move(moved));
+    return true;
+}
+
 void RowViews::add_destination(void *block, const StridedRows &rows) {
     std::shared_ptr<View> view = make_view(block, rows, nullptr);
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -70,25 +97,35 @@ void RowViews::remove(const void *block) {
     destinations_.remove(block);
 }
 
-/** The view of the block of `length` bytes at `block`; null: there is none. */
+/** The view of the block of `length` bytes at `block`; null: there is none. The caller has the
+ * lock.
+ */
 std::shared_ptr<RowViews::View> RowViews::find_whole(const Table &table, const void *block,
-                                                     size_t length) const {
-    if (table.empty()) {
-        return nullptr;
-    }
-    const std::lock_guard<std::mutex> lock(mutex_);
+                                                     size_t length) {
     std::shared_ptr<View> found = table.find(block);
     return found != nullptr && found->rows.bytes() == length ? found : nullptr;
 }
 
 std::optional<StridedRows> RowViews::destination(const void *address, size_t length) const {
+    if (destinations_.empty()) {
+        return std::nullopt;
+    }
+    const std::lock_guard<std::mutex> lock(mutex_);
     const std::shared_ptr<View> view = find_whole(destinations_, address, length);
     return view != nullptr ? std::optional(view->rows) : std::nullopt;
 }
 
-std::optional<StridedRows> RowViews::source(const void *address, size_t length) const {
+std::optional<StridedRows> RowViews::source(const void *address, size_t length) {
+    if (sources_.empty()) {
+        return std::nullopt;
+    }
+    const std::lock_guard<std::mutex> lock(mutex_);
     const std::shared_ptr<View> view = find_whole(sources_, address, length);
-    return view != nullptr && !view->packed ? std::optional(view->rows) : std::nullopt;
+    if (view == nullptr || !may_tell(*view)) {
+        return std::nullopt;
+    }
+    view->told = true;
+    return view->rows;
 }
 
 void RowViews::set_filled(const void *block) {
@@ -142,12 +179,17 @@ std::optional<StridedRows> RowViews::name_source(const void *address, size_t len
         return std::nullopt;
     }
     const std::vector<std::shared_ptr<View>> inside = unpacked(address, length);
-    if (inside.size() != 1) {
-        pack_overlapping(address, length);
-        return std::nullopt;
+    if (inside.size() == 1) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        View &only = *inside.front();
+        if (may_tell(only)) {
+            only.named = true;
+            *block = only.block;
+            return only.rows;
+        }
     }
-    *block = inside.front()->block;
-    return inside.front()->rows;
+    pack_overlapping(address, length);
+    return std::nullopt;
 }
 
 }  // namespace gpushm

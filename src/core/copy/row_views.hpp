@@ -43,6 +43,12 @@ public:
     /** The contents of `block` are those of `rows`, until remove(); `pack` fills it
      * (add_row_source() of row_packing.hpp). Throws std::bad_alloc. */
     void add_source(const void *block, const StridedRows &rows, PackRows pack);
+    // Both return true when nobody reads the rows of a source any more, so that they may change.
+    /** Fills the block, unless source() or name_source() has told of its rows. */
+    bool fill_untold(const void *block);
+    /** The contents are at `address` in host memory, too, all in one: the block is filled from
+     * there from now on. Peers that were told by name_source() are the caller's concern. */
+    bool move_source(const void *block, const void *address);
     /** All that arrives at `block` may be written into `rows` instead, until remove(). Throws
      * std::bad_alloc. */
     void add_destination(void *block, const StridedRows &rows);
@@ -54,7 +60,7 @@ public:
 
     /** The rows that a block of `length` bytes at `address` stands for; empty where it does not, or
      * is filled. */
-    std::optional<StridedRows> source(const void *address, size_t length) const;
+    std::optional<StridedRows> source(const void *address, size_t length);
 
     /** The only source in [address, +length), at `*block`. If there are several, which one key
      * cannot name, they are packed. */
@@ -73,7 +79,10 @@ private:
     struct View {
         const void *block;
         StridedRows rows;
-        PackRows pack_rows;  // of a source
+        PackRows pack_rows;   // of a source
+        bool hidden = false;  // a source of which nobody is told any more
+        bool told = false;    // of a source, by source()
+        bool named = false;   // of a source, by name_source()
         std::mutex packing;
         std::atomic<bool> packed{false};  // a source
         std::atomic<bool> filled{false};  // a destination
@@ -95,7 +104,8 @@ private:
 
     static std::shared_ptr<View> make_view(const void *block, const StridedRows &rows,
                                            PackRows pack);
-    std::shared_ptr<View> find_whole(const Table &table, const void *block, size_t length) const;
+    static std::shared_ptr<View> find_whole(const Table &table, const void *block, size_t length);
+    static bool may_tell(const View &view) { return !view.packed && !view.hidden; }
     std::vector<std::shared_ptr<View>> unpacked(const void *address, size_t length) const;
     bool pack_overlapping(const void *address, size_t length);
     static bool pack(View &view);

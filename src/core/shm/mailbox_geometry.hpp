@@ -5,6 +5,7 @@
 #include "core/memory/registration_list.hpp"
 #include "core/shm/direct_writes.hpp"
 #include "core/shm/mailbox_layout.hpp"
+#include "core/shm/offered_message.hpp"
 #include "core/shm/shared_transfer.hpp"
 
 #include <algorithm>
@@ -35,7 +36,9 @@ struct MailboxGeometry {
     static constexpr size_t kWritesOffset = kRecordsOffset + kMaxSenders * sizeof(SenderRecord);
     static constexpr size_t kRegistrationsOffset =
         kWritesOffset + kMaxSenders * sizeof(DirectWrites);
-    static constexpr size_t kCellsOffset = kRegistrationsOffset + sizeof(RegistrationList);
+    static constexpr size_t kOffersOffset = kRegistrationsOffset + sizeof(RegistrationList);
+    static constexpr size_t kCellsOffset =
+        kOffersOffset + kOfferedMessages * sizeof(OfferedMessage);
 
     bool possible() const {
         return cell_count != 0 && (cell_count & (cell_count - 1)) == 0 &&
@@ -70,6 +73,10 @@ struct MailboxGeometry {
     static RegistrationList *registrations(unsigned char *base) {
         return at<RegistrationList>(base, kRegistrationsOffset);
     }
+    /** The first of kOfferedMessages. */
+    static OfferedMessage *offered_messages(unsigned char *base) {
+        return at<OfferedMessage>(base, kOffersOffset);
+    }
 
 private:
     template <typename Object>
@@ -81,6 +88,8 @@ static_assert(MailboxGeometry::kTransfersOffset <= 4096,
               "Segment::discard() leaves the header as it is");
 static_assert(MailboxGeometry::kRecordsOffset % alignof(SenderRecord) == 0,
               "records lie on lines of their own");
+static_assert(MailboxGeometry::kOffersOffset % alignof(OfferedMessage) == 0,
+              "offered messages lie on lines of their own");
 static_assert(MailboxGeometry::kCellsOffset % alignof(Cell) == 0,
               "cells lie on lines of their own");
 

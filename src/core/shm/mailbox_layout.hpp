@@ -5,8 +5,9 @@
 // Layout of the segment (all offsets follow from the two sizes in the header):
 //
 //   MailboxHeader | SharedTransfer[kSharedTransfers] | SenderRecord[kMaxSenders] |
-//   DirectWrites[kMaxSenders] | RegistrationList | Cell[cell_count] |
-//   slot[slot_count], each kSlotOffset behind a multiple of 64 (mailbox_geometry.hpp)
+//   DirectWrites[kMaxSenders] | RegistrationList | OfferedMessage[kOfferedMessages] |
+//   Cell[cell_count] | slot[slot_count], each kSlotOffset behind a multiple of 64
+//   (mailbox_geometry.hpp)
 //
 // A message of up to kInlineBytes lies in its cell. A cell is two cache lines; a message of up to
 // 48 bytes touches only the first one. A longer message lies in a slot.
@@ -46,7 +47,7 @@
 namespace gpushm {
 
 /** Changes with every change of what processes share; two processes talk only if it is equal. */
-constexpr uint32_t kProtocolVersion = 21;
+constexpr uint32_t kProtocolVersion = 22;
 
 /** What a peer must know to reach a mailbox; travels inside addresses and sender records. */
 struct MailboxAddress {

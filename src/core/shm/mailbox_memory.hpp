@@ -5,6 +5,7 @@
 #include "core/memory/registration_list.hpp"
 #include "core/shm/mailbox_geometry.hpp"
 #include "core/shm/mailbox_layout.hpp"
+#include "core/shm/offered_message.hpp"
 #include "core/shm/segment.hpp"
 #include "core/shm/shared_transfer.hpp"
 
@@ -21,6 +22,10 @@ public:
     /** `index` < kSharedTransfers. */
     SharedTransfer &shared_transfer(uint32_t index) const {
         return MailboxGeometry::shared_transfers(segment_.data())[index];
+    }
+    /** `index` < kOfferedMessages. */
+    OfferedMessage &offered_message(uint32_t index) const {
+        return MailboxGeometry::offered_messages(segment_.data())[index];
     }
     RegistrationList *registrations() const {
         return MailboxGeometry::registrations(segment_.data());

@@ -217,6 +217,7 @@ void Connection::fail() {
     transfers_.direct().drop_pushes();
     transfers_.direct().clear();
     transfers_.blocks().clear();
+    transfers_.offered_reads().drop_if([](uint64_t) { return true; });
     close_permissions();
     helper_.clear();
     channel_.control.clear();

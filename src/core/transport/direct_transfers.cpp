@@ -260,8 +260,17 @@ std::optional<DirectTransfers::Plan> DirectTransfers::plan_push(const ChunkedTra
     if (peer_can_copy && !copies_for_both(buffer, transfer.source_info, transfer.total)) {
         return std::nullopt;
     }
-    View view = view_remote(buffer, request.destination, transfer.total, transfer.local(),
-                            transfer.total, true);
+    const std::optional<StridedRows> rows =
+        RowViews::instance().source(transfer.source, transfer.total);
+    StridedRows source = rows ? *rows : in_one_row(to_number(transfer.source), transfer.total);
+    LocalMemory local = transfer.local();
+    if (rows) {
+        local.address = to_pointer(source.address);
+        local.info = query_memory(local.address);
+        local.extent = source.extent();
+    }
+    View view =
+        view_remote(buffer, request.destination, transfer.total, local, transfer.total, true);
     pushes_host_memory_ |= view.address != nullptr && view.pin != nullptr;
     if (view.address == nullptr) {
         return std::nullopt;
@@ -269,8 +278,9 @@ std::optional<DirectTransfers::Plan> DirectTransfers::plan_push(const ChunkedTra
     DirectCopy copy = {DirectCopy::Purpose::push, transfer};
     copy.shared = &channel_.mailbox.shared_transfer(request.shared.index);
     copy.shared_id = request.shared.id;
-    return Plan{std::move(copy), in_one_row(to_number(view.address), transfer.total),
-                in_one_row(to_number(transfer.source), transfer.total), std::move(view)};
+    StridedRows destination = in_one_row(to_number(view.address), transfer.total);
+    split_alike(&source, &destination);
+    return Plan{std::move(copy), destination, source, std::move(view)};
 }
 
 // ---------------------------------------------------------------- start

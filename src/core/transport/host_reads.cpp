@@ -64,7 +64,7 @@ void HostReads::start(uint64_t id) {
     Read &read = reads_.emplace_back();  // first: whoever takes the operation back finds it
     read.id = id;
     operations_.count_part(id, 1);
-    if (operation.length >= kSmallestHelped && is_help_likely(operation.length) &&
+    if (operation.length >= kSmallestHelped && help_with(operation.length).may_try() &&
         can_ask_for_help()) {
         read.shared = channel_.port.take_shared_transfer();
     }
@@ -75,25 +75,10 @@ void HostReads::start(uint64_t id) {
     }
 }
 
-HostReads::Help &HostReads::help_with(uint64_t length) {
-    return help_[static_cast<size_t>(63 - __builtin_clzll(length | 1))];
-}
-
 /** A peer that computes, or that reads itself, has no time to help. Then a request and pieces that
  * are small enough for two processes only cost time. */
-bool HostReads::is_help_likely(uint64_t length) {
-    Help &help = help_with(length);
-    if (help.gets_alone == 0) {
-        return true;
-    }
-    --help.gets_alone;
-    return false;
-}
-
-void HostReads::note_help(uint64_t length, bool came) {
-    Help &help = help_with(length);
-    help.vain_requests = came ? 0 : std::min(help.vain_requests + 1, kVainRequests);
-    help.gets_alone = help.vain_requests == kVainRequests ? kGetsAlone : 0;
+Attempts &HostReads::help_with(uint64_t length) {
+    return help_[static_cast<size_t>(63 - __builtin_clzll(length | 1))];
 }
 
 void HostReads::ask_for_help(const Read &read) {
@@ -157,7 +142,7 @@ bool HostReads::finish(size_t index) {
         if (state == SharedTransfer::Helper::busy) {
             return false;
         }
-        note_help(operations_.at(read.id).length, helped != 0);
+        help_with(operations_.at(read.id).length).note(helped != 0);
     }
     if (!channel_.is_current(operations_.at(read.id).remote)) {
         give_up(index, false);

@@ -6,6 +6,7 @@
 // refuses, the staging ring is taken.
 #pragma once
 
+#include "core/base/attempts.hpp"
 #include "core/base/drop_if.hpp"
 #include "core/base/immovable.hpp"
 #include "core/transport/operations.hpp"
@@ -69,27 +70,14 @@ private:
         uint32_t next;     // without help: the piece that is read next
     };
 
-    // A peer that did not help with kVainRequests gets in a row, whose lengths have as many bits,
-    // is asked with every 13th only: kGetsAlone are read without it before. 13 has no divisor in
-    // common with the usual periods of programs.
-    static constexpr unsigned kVainRequests = 2;
-    static constexpr unsigned kGetsAlone = 12;
-
-    /** Of gets whose lengths have as many bits. */
-    struct Help {
-        unsigned vain_requests = 0;  // in a row
-        unsigned gets_alone = 0;     // that are still to come
-    };
-    Help &help_with(uint64_t length);
+    Attempts &help_with(uint64_t length);
 
     /** A request that had to wait would be of no use. A peer that makes no progress would get ever
      * more of them. */
     bool can_ask_for_help() const {
         return channel_.control.empty() && channel_.mailbox.has_room(Room::cell);
     }
-    bool is_help_likely(uint64_t length);
     void ask_for_help(const Read &read);
-    void note_help(uint64_t length, bool came);
     std::optional<uint32_t> next_piece(Read &read);
     bool finish(size_t index);
     uint64_t take_out(size_t index);
@@ -99,8 +87,8 @@ private:
     PeerChannel &channel_;
     Operations &operations_;
     WritePermissions &permissions_;
-    std::array<Help, 64> help_;  // by the number of bits of the length
-    bool refused_ = false;       // the operating system does not copy between the two processes
+    std::array<Attempts, 64> help_;  // by the number of bits of the length
+    bool refused_ = false;           // the operating system does not copy between the two processes
     std::deque<Read> reads_;
 };
 

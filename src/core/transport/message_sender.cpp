@@ -47,21 +47,14 @@ Status MessageSender::send_packed(uint8_t am_id, Pack pack, void *argument, size
     if (!mailbox.reserve(&reserved)) {
         return Status::no_resource;
     }
-    const bool may_plan = ring_.is_ready() && ring_.speculation().are_likely();
-    *packed_length = may_plan ? pack_with_plan(pack, mailbox.slot(reserved), argument)
-                              : pack(mailbox.slot(reserved), argument);
+    sender_that_packs = this;
+    *packed_length = pack(mailbox.slot(reserved), argument);
+    sender_that_packs = nullptr;
     mailbox.publish(reserved, CellKind::am_slot, am_id, static_cast<uint32_t>(*packed_length));
-    if (may_plan) {
+    if (ring_.speculation().has_plan()) {
         ring_.begin_planned_copy();
     }
     return Status::ok;
-}
-
-size_t MessageSender::pack_with_plan(Pack pack, void *destination, void *argument) {
-    sender_that_packs = this;
-    const size_t length = pack(destination, argument);
-    sender_that_packs = nullptr;
-    return length;
 }
 
 MessageSender *MessageSender::packing() {
@@ -70,7 +63,8 @@ MessageSender *MessageSender::packing() {
 
 uint64_t MessageSender::plan_speculative_copy(const void *address, size_t length, bool by_gpu) {
     const SpeculativeCopies &speculation = ring_.speculation();
-    if (length == 0 || speculation.has_plan() || !speculation.are_likely(by_gpu)) {
+    if (length == 0 || !ring_.is_ready() || speculation.has_plan() ||
+        !speculation.are_likely(by_gpu)) {
         return 0;
     }
     const MemoryInfo info = query_memory(address);

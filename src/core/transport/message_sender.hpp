@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <optional>
 
 namespace gpushm {
@@ -38,14 +39,18 @@ public:
     Status send_pieces(uint8_t am_id, const void *header, size_t header_length, const Piece *pieces,
                        size_t piece_count, const void *owner, const Completion &completion);
 
-    /** The sender whose `pack` runs in this thread and that would use a speculative copy; null:
-     * none. UCP packs memory keys into its messages, and UCT's md_mkey_pack, which makes them, is
-     * not told for which endpoint (UCX src/uct/api/uct.h): so the thread tells. */
+    /** The sender whose `pack` runs in this thread; null: none. UCP packs memory keys into its
+     * messages, and UCT's md_mkey_pack, which makes them, is not told for which endpoint (UCX
+     * src/uct/api/uct.h): so the thread tells. */
     static MessageSender *packing();
     /** For packing() only: its message tells the peer of memory that the peer may get, all of it,
      * while nobody writes it. `by_gpu`: gpu_copies() of it. Returns what the get is to have as
      * RemoteMemory::speculative_copy; 0: nothing is copied. */
     uint64_t plan_speculative_copy(const void *address, size_t length, bool by_gpu);
+    /** For packing() only: the argument of MessageOffer::open(). */
+    const std::shared_ptr<OfferPlaces> &offer_places() const {
+        return channel_.port.offer_places();
+    }
 
 private:
     /** The arguments of send_pieces(). */
@@ -68,7 +73,6 @@ private:
         const bool waits = ring_.has_messages() || !channel_.control.empty();
         return status == Status::ok && waits ? Status::no_resource : status;
     }
-    size_t pack_with_plan(Pack pack, void *destination, void *argument);
     Status send_by_ring(const Message &message, const GpuSides &gpu_sides, const void *owner,
                         const Completion &completion);
     Status send_host_pieces(const Message &message);

@@ -8,6 +8,7 @@
 #include "core/shm/mailbox_layout.hpp"
 #include "core/shm/mailbox_receiver.hpp"
 #include "core/shm/shared_transfer.hpp"
+#include "core/transport/message_offer.hpp"
 #include "core/transport/port_thread.hpp"
 
 #include <sys/types.h>
@@ -15,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 namespace gpushm {
@@ -69,6 +71,9 @@ public:
         return mailbox_.shared_transfer(index);
     }
 
+    /** For messages of this port (MessageOffer). */
+    const std::shared_ptr<OfferPlaces> &offer_places() const { return offer_places_; }
+
     /** Tells the peers of all connections of copies into their memory that are over. A peer may
      * wait for that while this process waits. */
     virtual void end_own_pushes() = 0;
@@ -78,13 +83,16 @@ public:
 
 protected:
     PortServices(const PortConfig &config, MailboxReceiver mailbox)
-        : config_(config), mailbox_(std::move(mailbox)) {}
-    ~PortServices() = default;
+        : config_(config),
+          mailbox_(std::move(mailbox)),
+          offer_places_(std::make_shared<OfferPlaces>(&mailbox_.offered_message(0))) {}
+    ~PortServices() { offer_places_->forget_memory(); }
 
     const pid_t created_by_ = getpid();
     PortThread thread_;
     PortConfig config_;
     MailboxReceiver mailbox_;
+    const std::shared_ptr<OfferPlaces> offer_places_;
     CopyEngine engine_;
     DescriptorReceiver descriptors_;
     std::vector<Connection *> active_;  // connections that have work

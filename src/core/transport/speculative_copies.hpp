@@ -54,7 +54,6 @@ public:
     };
 
     /** Whether some get that follows is likely to go through the ring. */
-    bool are_likely() const { return are_likely(false) || are_likely(true); }
     bool are_likely(bool by_gpu) const;
 
     bool has_plan() const { return planned_.has_value(); }

@@ -7,6 +7,7 @@
 #include "core/memory/buffer_key.hpp"
 #include "core/memory/memory_info.hpp"
 #include "core/memory/memory_query.hpp"
+#include "core/shm/offered_message.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -44,6 +45,9 @@ struct RemoteMemory {
     /** The strided rows that the peer's RowViews has behind the block; `buffer` then holds the
      * rows. Length 0: the memory is where `address` says. */
     StridedRows rows = {};
+    /** Permits the receiver to copy the rows, or says where else the message is. None: it may copy
+     * whatever there is. */
+    OfferUse offer = {};
     /** The program gave the key to its peers, which put and get as they like. Otherwise the memory
      * is that of one message. */
     bool of_program = false;

@@ -16,6 +16,7 @@ struct Transfers::TakeBack {
     uint64_t id;
     void operator()(Transfers *transfers) const {
         transfers->host_reads_.drop_if([this](uint64_t read) { return read == id; });
+        transfers->offered_reads_.drop_if([this](uint64_t read) { return read == id; });
         transfers->operations_.take_back(id);
     }
 };
@@ -26,6 +27,7 @@ Transfers::Transfers(PeerChannel &channel, Operations &operations, WritePermissi
       operations_(operations),
       sender_(sender),
       host_reads_(channel, operations, permissions),
+      offered_reads_(channel, operations),
       memory_(memory),
       direct_(channel, operations, memory_),
       blocks_(channel, operations),
@@ -82,6 +84,9 @@ Status Transfers::get(void *local, size_t length, const RemoteMemory &remote, co
     operation.length = length;
     operation.remote = remote;
     memory_.begin_transfer();
+    if (remote.offer.exists() && !(operation.local_on_gpu && offered_reads_.claim(remote.offer))) {
+        return get_offered(std::move(operation));
+    }
     PathQuery query = {true, is_awaited(remote.buffer.buffer_id)};
     PathChoice choice = choose_path(parts_, operation, query);
     if (choice.path == TransferPath::read_now) {
@@ -95,6 +100,18 @@ Status Transfers::get(void *local, size_t length, const RemoteMemory &remote, co
     const uint64_t id = operations_.start(std::move(operation));
     Start start(this, {id});
     start_get(id, std::move(choice), query);
+    (void)start.release();
+    return Status::in_progress;
+}
+
+/** A message that its sender copies. */
+Status Transfers::get_offered(Operation &&get) {
+    if (offered_reads_.read_now(get.local, get.length, get.remote.offer)) {
+        return operations_.end_get_soon(get.owner, get.completion);
+    }
+    const uint64_t id = operations_.start(std::move(get));
+    Start start(this, {id});
+    offered_reads_.start(id);
     (void)start.release();
     return Status::in_progress;
 }
@@ -230,7 +247,7 @@ unsigned Transfers::progress() {
     for (DirectCopy &copy : ended) {
         end_direct_copy(copy);
     }
-    return static_cast<unsigned>(ended.size()) + host_reads_.progress();
+    return static_cast<unsigned>(ended.size()) + host_reads_.progress() + offered_reads_.progress();
 }
 
 /** Whatever this calls may start copies or cancel some, also the operation of `copy`. */
@@ -285,6 +302,7 @@ void Transfers::cancel(Operations::Cancellation &cancellation) {
         }
     }
     host_reads_.drop_if([&](uint64_t id) { return cancellation.owns(id); });
+    offered_reads_.drop_if([&](uint64_t id) { return cancellation.owns(id); });
 }
 
 void Transfers::forget_mappings() {

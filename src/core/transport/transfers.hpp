@@ -7,6 +7,7 @@
 #include "core/transport/block_transfers.hpp"
 #include "core/transport/direct_transfers.hpp"
 #include "core/transport/host_reads.hpp"
+#include "core/transport/offered_reads.hpp"
 #include "core/transport/operations.hpp"
 #include "core/transport/peer_channel.hpp"
 #include "core/transport/peer_memory.hpp"
@@ -44,13 +45,16 @@ public:
     DirectTransfers &direct() { return direct_; }
     PeerMemory &memory() { return memory_; }
     HostReads &host_reads() { return host_reads_; }
+    OfferedReads &offered_reads() { return offered_reads_; }
 
     /** Ends copies and reads, as far as they are complete; their number. */
     unsigned progress();
     /** Opens at most one handle that the peer has given, and starts what waited for it; the number
      * of handles. Last in a progress, because it may take long and the peer waits for the rest. */
     unsigned open_handles();
-    bool busy() const { return direct_.busy() || host_reads_.busy() || memory_.busy(); }
+    bool busy() const {
+        return direct_.busy() || host_reads_.busy() || offered_reads_.busy() || memory_.busy();
+    }
 
     /** After the copies of the owner have ended. */
     void cancel(Operations::Cancellation &cancellation);
@@ -71,6 +75,7 @@ private:
 
     bool is_awaited(uint64_t buffer_id) const;
     void start_get(uint64_t id, PathChoice choice, PathQuery query);
+    Status get_offered(Operation &&get);
     void start_put(const ChunkedTransfer &transfer, bool is_new);
     void release_held(uint64_t buffer_id);
     void end_direct_copy(DirectCopy &copy);
@@ -80,6 +85,7 @@ private:
     Operations &operations_;
     RingSender &sender_;
     HostReads host_reads_;
+    OfferedReads offered_reads_;
     PeerMemory &memory_;
     DirectTransfers direct_;
     BlockTransfers blocks_;

@@ -13,6 +13,7 @@
 #include "openmpi/binding/no_throw_calls.hpp"
 #include "openmpi/binding/ucp_functions.hpp"
 #include "openmpi/datatypes/generic_datatypes.hpp"
+#include "openmpi/datatypes/offered_sends.hpp"
 #include "openmpi/datatypes/staged_message.hpp"
 #include "openmpi/settings/first_protocols.hpp"
 #include "openmpi/settings/settings.hpp"
@@ -171,9 +172,9 @@ size_t must_return_below(ucp_tag_t tag, const ucp_request_param_t *parameters) {
  * (mca_pml_ucx_send_nbr). UCP would copy messages up to about 30 KB before it sends them:
  * see doc/decisions/openmpi-fast-completion.md. */
 enum class FastSend {
-    as_it_is,  // all other messages
-    awaited,   // without the flag: UCP may wait for the receiver
-    buffered,  // from a copy in host memory
+    as_it_is,           // all other messages
+    awaited,            // without the flag: UCP may wait for the receiver
+    short_of_mpi_send,  // it is to return although no receive is posted
 };
 
 /** Sends of collective operations have negative tags and may wait for the receive. MPI_Send may
@@ -189,8 +190,9 @@ FastSend choose_fast_send(const void *buffer, size_t count, ucp_tag_t tag,
         query_memory(buffer).kind != MemoryKind::device) {
         return FastSend::as_it_is;
     }
-    return bytes_of(datatype, count) < must_return_below(tag, parameters) ? FastSend::buffered
-                                                                          : FastSend::awaited;
+    return bytes_of(datatype, count) < must_return_below(tag, parameters)
+               ? FastSend::short_of_mpi_send
+               : FastSend::awaited;
 }
 
 ucs_status_ptr_t send_awaited(ucp_ep_h ep, const void *buffer, size_t count, ucp_tag_t tag,
@@ -228,13 +230,22 @@ ucs_status_ptr_t send_buffered(ucp_ep_h ep, const void *buffer, size_t count, uc
     return request;
 }
 
+ucs_status_ptr_t send_short(ucp_ep_h ep, const void *buffer, size_t count, ucp_tag_t tag,
+                            const ucp_request_param_t *parameters) {
+    const size_t bytes = bytes_of(datatype_of(parameters), count);
+    const StridedRows row = {reinterpret_cast<uintptr_t>(buffer), bytes, 1, bytes};
+    const std::optional<ucs_status_ptr_t> offered =
+        send_offered(ep, row, look_up_memory(buffer), tag);
+    return offered ? *offered : send_buffered(ep, buffer, count, tag, parameters);
+}
+
 ucs_status_ptr_t tag_send_nbx(ucp_ep_h ep, const void *buffer, size_t count, ucp_tag_t tag,
                               const ucp_request_param_t *parameters) {
     switch (choose_fast_send(buffer, count, tag, parameters)) {
         case FastSend::awaited:
             return send_awaited(ep, buffer, count, tag, parameters);
-        case FastSend::buffered:
-            return send_buffered(ep, buffer, count, tag, parameters);
+        case FastSend::short_of_mpi_send:
+            return send_short(ep, buffer, count, tag, parameters);
         case FastSend::as_it_is:
             break;
     }
@@ -388,7 +399,8 @@ void dt_destroy(ucp_datatype_t datatype) {
 
 }  // namespace
 
-void redirect_message_calls(CallRedirection *redirection) {
+void redirect_message_calls(const OpenMpiLibrary &library, CallRedirection *redirection) {
+    prepare_offered_sends(library);
     const bool redirected =
         redirect_ucp_calls({replaced_call<tag_send_nbx>("ucp_tag_send_nbx"),
                             replaced_call<send_or_pack<false>>("ucp_tag_send_nb"),

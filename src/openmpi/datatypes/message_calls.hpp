@@ -3,6 +3,7 @@
 #pragma once
 
 #include "openmpi/binding/call_redirection.hpp"
+#include "openmpi/binding/open_mpi_library.hpp"
 
 namespace gpushm::openmpi {
 
@@ -12,6 +13,6 @@ namespace gpushm::openmpi {
  * device memory, which UCX sends; a message that is received arrives in such a block and is
  * unpacked when it is complete. The bytes on the way are equal, so each side decides for itself.
  * Changes nothing, logged as debug, if UCX lacks one of the functions. */
-void redirect_message_calls(CallRedirection *redirection);
+void redirect_message_calls(const OpenMpiLibrary &library, CallRedirection *redirection);
 
 }  // namespace gpushm::openmpi

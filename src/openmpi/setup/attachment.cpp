@@ -104,7 +104,7 @@ bool is_switched_off() {
 
 void redirect_for_gpu_memory(const MpiTarget &target) {
     redirect_convertor_calls(target.redirection);
-    redirect_message_calls(target.redirection);
+    redirect_message_calls(target.library, target.redirection);
     redirect_collective_calls(target);
     redirect_user_operations(target);
     redirect_file_calls(target);

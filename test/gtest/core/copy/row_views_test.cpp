@@ -231,5 +231,38 @@ TEST(StridedRowsTest, NumbersThatMakeNoSenseAreNoBytes) {
     EXPECT_EQ((StridedRows{UINT64_MAX - 10, 8, 4, 8}).bytes(), 0u);
 }
 
+TEST_F(RowViewsTest, WhatNobodyWasToldOfMayChangeBehindAFill) {
+    add_row_source(block_.data(), rows_in(elements_));
+    const std::vector<unsigned char> expected = packed();
+    EXPECT_TRUE(views_.fill_untold(block_.data()));
+    elements_.fill(3);
+    EXPECT_EQ(contents(0, expected.size()), expected);
+    EXPECT_FALSE(views_.source(block_.data(), expected.size()).has_value());
+    EXPECT_FALSE(is_unpacked());
+}
+
+TEST_F(RowViewsTest, WhatSomebodyWasToldOfMustStay) {
+    add_row_source(block_.data(), rows_in(elements_));
+    EXPECT_TRUE(is_unpacked());  // told
+    EXPECT_FALSE(views_.fill_untold(block_.data()));
+    views_.remove(block_.data());
+    add_row_source(block_.data(), rows_in(elements_));
+    EXPECT_TRUE(views_.source(block_.data(), kCount * kRow).has_value());
+    EXPECT_FALSE(views_.fill_untold(block_.data()));
+    EXPECT_FALSE(views_.move_source(block_.data(), elements_.data()));
+    EXPECT_FALSE(views_.fill_untold(elements_.data()));  // no source
+}
+
+TEST_F(RowViewsTest, AMovedSourceIsReadWhereItIs) {
+    Buffer elsewhere(MemoryKind::pinned, kCount * kRow);
+    elsewhere.fill(4);
+    add_row_source(block_.data(), rows_in(elements_));
+    EXPECT_TRUE(is_unpacked());
+    EXPECT_TRUE(views_.move_source(block_.data(), elsewhere.data()));
+    EXPECT_FALSE(views_.source(block_.data(), kCount * kRow).has_value());
+    EXPECT_EQ(contents(0, kCount * kRow), read(elsewhere, kCount * kRow));
+    EXPECT_FALSE(is_unpacked());
+}
+
 }  // namespace
 }  // namespace gpushm

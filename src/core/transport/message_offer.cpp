@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "core/transport/message_offer.hpp"
+
+#include "core/base/monotonic_clock.hpp"
+#include "core/copy/copy_pieces.hpp"
+#include "core/copy/row_packing.hpp"
+
+#include <map>
+#include <mutex>
+
+namespace gpushm {
+namespace {
+
+// Nanoseconds.
+constexpr uint64_t kPatience = 3000;
+
+/** The offers of the process, by their blocks. Never destroyed: MPI may be used while the process
+ * ends. */
+struct Offers {
+    std::mutex mutex;
+    std::map<const void *, MessageOffer *> by_block;
+};
+
+Offers &offers() {
+    static Offers *const instance = new Offers;
+    return *instance;
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- places
+
+OfferUse OfferPlaces::open() {
+    if (first_ == nullptr || ~in_use_ == 0) {
+        return OfferUse();
+    }
+    const auto index = static_cast<uint32_t>(__builtin_ctz(~in_use_));
+    in_use_ |= uint32_t{1} << index;
+    last_id_ += last_id_ == UINT32_MAX ? 2 : 1;  // 0 is nobody's
+    first_[index].open(last_id_);
+    return {index, last_id_};
+}
+
+void OfferPlaces::end(const OfferUse &use) {
+    if (first_ != nullptr) {
+        at(use).end();
+    }
+    in_use_ &= ~(uint32_t{1} << use.index);
+}
+
+// ---------------------------------------------------------------- life
+
+std::unique_ptr<MessageOffer> MessageOffer::create(const StridedRows &rows,
+                                                   const MemoryInfo &info) {
+    std::unique_ptr<MessageOffer> offer(new MessageOffer(rows, info));
+    if (offer->block() == nullptr) {
+        return nullptr;
+    }
+    add_row_source(offer->block(), rows);
+    const std::lock_guard<std::mutex> lock(offers().mutex);
+    if (offers().by_block.size() >= kOfferedMessages) {
+        return nullptr;
+    }
+    offers().by_block[offer->block()] = offer.get();
+    return offer;
+}
+
+MessageOffer::MessageOffer(const StridedRows &rows, const MemoryInfo &info)
+    : rows_(rows), info_(info), block_(rows.bytes(), info) {}
+
+MessageOffer::~MessageOffer() {
+    if (block() == nullptr) {
+        return;
+    }
+    {
+        const std::lock_guard<std::mutex> lock(offers().mutex);
+        offers().by_block.erase(block());
+    }
+    if (engine_) {
+        (*engine_)->wait(&copy_);
+    }
+    RowViews::instance().remove(block());
+    if (use_.exists()) {
+        places_->end(use_);
+    }
+}
+
+std::optional<OfferUse> MessageOffer::open(const void *address, size_t length,
+                                           const std::shared_ptr<OfferPlaces> *places) {
+    const std::lock_guard<std::mutex> lock(offers().mutex);
+    const auto found = offers().by_block.lower_bound(address);
+    if (found == offers().by_block.end() ||
+        static_cast<const char *>(found->first) >= static_cast<const char *>(address) + length) {
+        return std::nullopt;
+    }
+    MessageOffer &offer = *found->second;
+    if (places == nullptr || offer.use_.exists()) {
+        return OfferUse();  // a message has one key
+    }
+    offer.places_ = *places;
+    offer.use_ = offer.places_->open();
+    return offer.use_;
+}
+
+// ---------------------------------------------------------------- the program goes on
+
+bool MessageOffer::is_claimed() const {
+    return places_->at(use_).phase(use_.id) != OfferedMessage::Phase::open;
+}
+
+/** A receiver that waits for the message claims it about a microsecond after it was sent. */
+bool MessageOffer::is_claimed_soon() const {
+    const uint64_t end = monotonic_nanoseconds() + kPatience;
+    while (!is_claimed() && monotonic_nanoseconds() < end) {
+    }
+    return is_claimed();
+}
+
+bool MessageOffer::detach() {
+    if (!use_.exists()) {
+        return RowViews::instance().fill_untold(block());
+    }
+    if (is_claimed_soon() || !copy_to_place()) {
+        return false;
+    }
+    return RowViews::instance().move_source(block(), places_->at(use_).data) &&
+           places_->at(use_).complete(use_.id);
+}
+
+/** False: the copy is not wanted any more, or failed. */
+bool MessageOffer::copy_to_place() {
+    unsigned char *const data = places_->at(use_).data;
+    CopyJob job = {data, reinterpret_cast<const void *>(rows_.address), rows_.length, info_,
+                   CopyDirection::from_gpu};
+    job.rows = {rows_.count, rows_.length, rows_.pitch};
+    job.urgent = true;
+    engine_.emplace();
+    Status status = (*engine_)->start(job, &copy_);
+    while (status == Status::in_progress && !is_claimed()) {
+        (*engine_)->progress();
+        status = (*engine_)->poll(&copy_);
+    }
+    if (status == Status::in_progress) {
+        return false;
+    }
+    if (status != Status::ok) {
+        engine_->discard();
+    }
+    engine_.reset();
+    return status == Status::ok || copy_again();
+}
+
+/** By other means. */
+bool MessageOffer::copy_again() {
+    const CopyPiece piece = {places_->at(use_).data,
+                             reinterpret_cast<const void *>(rows_.address),
+                             rows_.length,
+                             {rows_.count, rows_.length, rows_.pitch}};
+    return copy_pieces({piece}) == Status::ok;
+}
+
+}  // namespace gpushm

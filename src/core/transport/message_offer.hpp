@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A short message of GPU memory that its receiver may copy at once, and whose sender need not wait
+// for that.
+#pragma once
+
+#include "core/base/immovable.hpp"
+#include "core/copy/engine_pool.hpp"
+#include "core/copy/row_views.hpp"
+#include "core/memory/memory_info.hpp"
+#include "core/pinning/device_buffer_pool.hpp"
+#include "core/shm/offered_message.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+namespace gpushm {
+
+/** The OfferedMessages of a port. One thread at a time; outlives the port. */
+class OfferPlaces : Immovable {
+public:
+    explicit OfferPlaces(OfferedMessage *first) : first_(first) {}
+
+    /** Opens a place that is free; none when all are taken. */
+    OfferUse open();
+    /** Ends a use that open() returned. */
+    void end(const OfferUse &use);
+    OfferedMessage &at(const OfferUse &use) const { return first_[use.index]; }
+    /** The port closes, and its mailbox is not mapped any more. */
+    void forget_memory() { first_ = nullptr; }
+
+private:
+    OfferedMessage *first_;
+    uint32_t in_use_ = 0;  // a bit for each
+    uint32_t last_id_ = 0;
+    static_assert(kOfferedMessages == 32, "a bit for each");
+};
+
+/** The message of a sender, from before UCP is called until UCP has completed it. UCP knows it as
+ * block() in GPU memory, which stands for the program's rows (RowViews). UCP's threads call open();
+ * all else is called by the thread that made it, until detach() has returned true. */
+class MessageOffer : Immovable {
+public:
+    static constexpr size_t kMostBytes = OfferedMessage::kBytes;
+
+    /** `rows`: of at most kMostBytes in all, in memory of `info` that peers can map. Null: there is
+     * no memory, or kOfferedMessages are under way. */
+    static std::unique_ptr<MessageOffer> create(const StridedRows &rows, const MemoryInfo &info);
+    ~MessageOffer();
+
+    const void *block() const { return block_.address(); }
+
+    /** For the remote key of [address, +length): the use that permits the receiver to copy the rows
+     * of the message whose block lies there. Null `places`: it is not a message of a port that
+     * packs the key. Empty: no block lies there. None: the receiver must get the block. */
+    static std::optional<OfferUse> open(const void *address, size_t length,
+                                        const std::shared_ptr<OfferPlaces> *places);
+
+    /** Copies the message, unless the receiver claims it meanwhile. True: the program may use its
+     * memory, and the receiver finds the message without this process, or else in the block. False:
+     * the program has to wait until UCP has completed the message, because the receiver copies it,
+     * UCP does, or the GPU failed, logged. */
+    bool detach();
+
+private:
+    MessageOffer(const StridedRows &rows, const MemoryInfo &info);
+    bool is_claimed() const;
+    bool is_claimed_soon() const;
+    bool copy_to_place();
+    bool copy_again();
+
+    const StridedRows rows_;
+    const MemoryInfo info_;  // of the rows
+    const DeviceBlock block_;
+    std::shared_ptr<OfferPlaces> places_;  // of use_
+    OfferUse use_;
+    CopyTicket copy_;                       // under way, to the place
+    std::optional<BorrowedEngine> engine_;  // of copy_
+};
+
+}  // namespace gpushm

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "openmpi/datatypes/offered_sends.hpp"
+
+#include "core/base/attempts.hpp"
+#include "core/base/no_throw.hpp"
+#include "core/memory/buffer_key.hpp"
+#include "core/transport/message_offer.hpp"
+#include "openmpi/binding/no_throw_calls.hpp"
+#include "openmpi/binding/open_mpi_progress.hpp"
+#include "openmpi/binding/ucp_functions.hpp"
+#include "openmpi/settings/other_transports.hpp"
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+
+namespace gpushm::openmpi {
+namespace {
+
+bool can_wait = false;  // constant after prepare_offered_sends()
+
+/** Whether receivers behind an endpoint copy what they are offered. Never destroyed: MPI may be
+ * used while the process ends. */
+class Receivers {
+public:
+    static Receivers &instance() {
+        static Receivers *const receivers = new Receivers;
+        return *receivers;
+    }
+    bool may_be_offered(ucp_ep_h ep) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        return attempts_[ep].may_try();
+    }
+    void note(ucp_ep_h ep, bool copied) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        attempts_[ep].note(copied);
+    }
+
+private:
+    std::mutex mutex_;
+    std::unordered_map<ucp_ep_h, Attempts> attempts_;
+};
+
+/** A message that UCP sends. Belongs to the thread of MPI_Send, until that lets it go; then to
+ * UCP's callback. */
+class OfferedSend {
+public:
+    explicit OfferedSend(std::unique_ptr<MessageOffer> offer) : offer_(std::move(offer)) {}
+
+    MessageOffer &offer() { return *offer_; }
+
+    /** UCP has completed the message. */
+    static void on_sent(void *request, ucs_status_t status, void *send) {
+        auto *const self = static_cast<OfferedSend *>(send);
+        self->status_ = status;
+        if (self->stage_.exchange(Stage::sent, std::memory_order_acq_rel) == Stage::let_go) {
+            delete self;
+            ucp().request_free(request);
+        }
+    }
+    /** MPI_Send returns. False: UCP has completed the message before. */
+    bool let_go() {
+        Stage expected = Stage::under_way;
+        return stage_.compare_exchange_strong(expected, Stage::let_go, std::memory_order_acq_rel);
+    }
+    /** Waits until UCP has completed the message. */
+    ucs_status_t wait() {
+        while (stage_.load(std::memory_order_acquire) != Stage::sent) {
+            make_progress();
+        }
+        return status_;
+    }
+
+private:
+    enum class Stage { under_way, sent, let_go };
+
+    const std::unique_ptr<MessageOffer> offer_;
+    ucs_status_t status_ = UCS_OK;  // written before `sent`
+    std::atomic<Stage> stage_{Stage::under_way};
+};
+
+std::unique_ptr<OfferedSend> make_offered_send(const StridedRows &rows, const MemoryInfo &info) {
+    return unless_short(
+        [&] {
+            std::unique_ptr<MessageOffer> offer = MessageOffer::create(rows, info);
+            return offer != nullptr ? std::make_unique<OfferedSend>(std::move(offer)) : nullptr;
+        },
+        [] { return std::unique_ptr<OfferedSend>(); });
+}
+
+ucs_status_ptr_t submit(ucp_ep_h ep, OfferedSend &send, size_t bytes, ucp_tag_t tag) {
+    ucp_request_param_t parameters = {};
+    parameters.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+    parameters.cb.send = OfferedSend::on_sent;
+    parameters.user_data = &send;
+    return ucp().tag_send_nbx(ep, send.offer().block(), bytes, tag, &parameters);
+}
+
+}  // namespace
+
+void prepare_offered_sends(const OpenMpiLibrary &library) {
+    can_wait = find_progress(library);
+}
+
+std::optional<ucs_status_ptr_t> send_offered(ucp_ep_h ep, const StridedRows &rows,
+                                             const MemoryInfo &info, ucp_tag_t tag) {
+    Receivers &receivers = Receivers::instance();
+    if (!can_wait || rows.bytes() > MessageOffer::kMostBytes || others_reach_gpu_memory() ||
+        !make_buffer_key(info).can_be_mapped() || !receivers.may_be_offered(ep)) {
+        return std::nullopt;
+    }
+    std::unique_ptr<OfferedSend> send = make_offered_send(rows, info);
+    if (send == nullptr) {
+        return std::nullopt;
+    }
+    const ucs_status_ptr_t request = submit(ep, *send, rows.bytes(), tag);
+    if (!UCS_PTR_IS_PTR(request)) {
+        return request;
+    }
+    const bool detached = send->offer().detach();
+    receivers.note(ep, !detached);
+    if (detached && send->let_go()) {
+        (void)send.release();
+        return nullptr;
+    }
+    const ucs_status_t status = send->wait();
+    ucp().request_free(request);
+    return status == UCS_OK ? nullptr : UCS_STATUS_PTR(status);
+}
+
+}  // namespace gpushm::openmpi
