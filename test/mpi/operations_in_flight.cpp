@@ -91,21 +91,20 @@ void test_send_before_receive(Trial &trial) {
 
 // More messages than may be offered at a time (kOfferedMessages), from one buffer, which is written
 // again as soon as MPI_Send returns. No receive is posted before all are sent.
-void test_reused_buffer(Trial &trial) {
-    constexpr int kCount = 250;
+void reuse_buffer(Trial &trial, const Layout &layout) {
     constexpr int kSends = 40;
-    const LayoutPtr layout = make_int();
+    const int count = static_cast<int>(1000 / layout.packed_size());
     const Group &group = trial.group();
-    Exchange exchange(trial, "40 messages of 250 ints each way");
-    const Items out = exchange.blank(Role::source, *layout, kCount);
-    out.fill(0, exchange.sent(group.rank, *layout, kCount, kSends));
-    out.change(0, exchange.sent(group.rank, *layout, kCount, kSends - 1));
+    Exchange exchange(trial, "40 messages each way of " + layout.name());
+    const Items out = exchange.blank(Role::source, layout, count);
+    out.fill(0, exchange.sent(group.rank, layout, count, kSends));
+    out.change(0, exchange.sent(group.rank, layout, count, kSends - 1));
     std::vector<Items> next;
     std::vector<Items> in;
     for (int i = 0; i < kSends; ++i) {
-        next.push_back(exchange.source(*layout, kCount, i));
-        in.push_back(exchange.destination(*layout, kCount));
-        in.back().expect(0, exchange.sent(trial.left(), *layout, kCount, i));
+        next.push_back(exchange.source(layout, count, i));
+        in.push_back(exchange.destination(layout, count));
+        in.back().expect(0, exchange.sent(trial.left(), layout, count, i));
     }
     exchange.run([&] {
         for (int i = 0; i < kSends; ++i) {
@@ -126,6 +125,12 @@ void test_reused_buffer(Trial &trial) {
                              "MPI_Recv");
         }
     });
+}
+
+void test_reused_buffer(Trial &trial) {
+    for (const LayoutPtr &layout : {make_int(), make_vector(), make_struct()}) {
+        reuse_buffer(trial, *layout);
+    }
 }
 
 void test_unexpected(Trial &trial) {

@@ -20,6 +20,7 @@
 
 #include <memory>
 #include <new>
+#include <optional>
 #include <utility>
 
 namespace gpushm::openmpi {
@@ -120,16 +121,14 @@ StagedMessage::Limits limits_of_sends(size_t shortest) {
                : sizes;
 }
 
-/** `must_return_below`: shorter messages are to complete before they are received. Null: the
- * message is sent as it is. */
-std::unique_ptr<StagedMessage> pack(const void *buffer, size_t count, ucp_datatype_t datatype,
-                                    size_t must_return_below) {
-    if (is_contiguous(datatype)) {
-        return nullptr;
-    }
-    std::unique_ptr<StagedMessage> message = StagedMessage::create(
-        const_cast<void *>(buffer), count, datatype, limits_of_sends(must_return_below));
-    return message != nullptr && message->pack() ? std::move(message) : nullptr;
+/** Not packed yet. `must_return_below`: shorter messages are to complete before they are received.
+ * Null: the message is sent as it is. */
+std::unique_ptr<StagedMessage> stage(const void *buffer, size_t count, ucp_datatype_t datatype,
+                                     size_t must_return_below) {
+    return is_contiguous(datatype)
+               ? nullptr
+               : StagedMessage::create(const_cast<void *>(buffer), count, datatype,
+                                       limits_of_sends(must_return_below));
 }
 
 template <typename Send>
@@ -239,6 +238,12 @@ ucs_status_ptr_t send_short(ucp_ep_h ep, const void *buffer, size_t count, ucp_t
     return offered ? *offered : send_buffered(ep, buffer, count, tag, parameters);
 }
 
+std::optional<ucs_status_ptr_t> offer_rows(ucp_ep_h ep, const StagedMessage &message,
+                                           ucp_tag_t tag) {
+    const std::optional<StridedRows> rows = message.rows();
+    return rows ? send_offered(ep, *rows, message.info(), tag) : std::nullopt;
+}
+
 ucs_status_ptr_t tag_send_nbx(ucp_ep_h ep, const void *buffer, size_t count, ucp_tag_t tag,
                               const ucp_request_param_t *parameters) {
     switch (choose_fast_send(buffer, count, tag, parameters)) {
@@ -250,8 +255,13 @@ ucs_status_ptr_t tag_send_nbx(ucp_ep_h ep, const void *buffer, size_t count, ucp
             break;
     }
     const size_t shortest = must_return_below(tag, parameters);
-    auto message = pack(buffer, count, datatype_of(parameters), shortest);
-    if (message == nullptr) {
+    auto message = stage(buffer, count, datatype_of(parameters), shortest);
+    if (message != nullptr && message->bytes() < shortest && !has_callback(parameters)) {
+        if (const std::optional<ucs_status_ptr_t> offered = offer_rows(ep, *message, tag)) {
+            return *offered;
+        }
+    }
+    if (message == nullptr || !message->pack()) {
         return forward(buffer, parameters, [&](const ucp_request_param_t *told) {
             return ucp().tag_send_nbx(ep, buffer, count, tag, told);
         });
@@ -271,8 +281,8 @@ template <bool kSynchronous>
 ucs_status_ptr_t send_or_pack(ucp_ep_h ep, const void *buffer, size_t count,
                               ucp_datatype_t datatype, ucp_tag_t tag,
                               ucp_send_callback_t callback) {
-    auto message = pack(buffer, count, datatype, 0);
-    if (message == nullptr) {
+    auto message = stage(buffer, count, datatype, 0);
+    if (message == nullptr || !message->pack()) {
         return replaced_by<send_or_pack<kSynchronous>>(ep, buffer, count, datatype, tag, callback);
     }
     const auto post = kSynchronous ? ucp().tag_send_sync_nbx : ucp().tag_send_nbx;

@@ -118,9 +118,8 @@ StagedMessage::~StagedMessage() {
 
 // ---------------------------------------------------------------- contents
 
-/** The elements as rows; empty if RowViews cannot stand for the block. */
 std::optional<StridedRows> StagedMessage::rows() const {
-    if (is_in_host_memory() || !can_be_rows(*layout_)) {
+    if (!can_be_rows(*layout_)) {
         return std::nullopt;
     }
     const CopyPiece &piece = layout_->pieces.front();
@@ -134,7 +133,7 @@ std::optional<StridedRows> StagedMessage::rows() const {
 bool StagedMessage::pack() const {
     bool is_shown = false;
     as_possible([&] {
-        const std::optional<StridedRows> elements = rows();
+        const std::optional<StridedRows> elements = is_in_host_memory() ? std::nullopt : rows();
         if (elements && make_buffer_key(info_).can_be_mapped()) {
             add_row_source(block(), *elements);
             is_shown = true;
@@ -146,7 +145,8 @@ bool StagedMessage::pack() const {
 /** Without rows, the data arrive in the block. */
 void StagedMessage::expect() const {
     as_possible([this] {
-        if (const std::optional<StridedRows> elements = rows()) {
+        const std::optional<StridedRows> elements = is_in_host_memory() ? std::nullopt : rows();
+        if (elements) {
             RowViews::instance().add_destination(block(), *elements);
         }
     });

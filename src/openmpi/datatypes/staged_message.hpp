@@ -45,6 +45,10 @@ public:
     void *block() const { return host_block_ ? host_block_->address() : device_block_->address(); }
     bool is_in_host_memory() const { return host_block_.has_value(); }
     size_t bytes() const { return bytes_; }
+    /** The elements; empty where they are no equal rows, or other components of UCX read the block.
+     */
+    std::optional<StridedRows> rows() const;
+    const MemoryInfo &info() const { return info_; }  // of the elements
     void set_completion(Completion completion) { completion_ = std::move(completion); }
 
     /** Before a send: packs the elements into the block, or arranges that they are packed when the
@@ -72,7 +76,6 @@ private:
     StagedMessage(void *buffer, size_t bytes, bool in_host_memory,
                   std::shared_ptr<const PackedLayout> layout, const MemoryInfo &info);
     bool has_block() const;
-    std::optional<StridedRows> rows() const;
     static std::unique_ptr<StagedMessage> make(void *buffer, size_t count, ucp_datatype_t datatype,
                                                const Limits &limits);
     bool copy(Way way, size_t length) const;
