@@ -115,10 +115,11 @@ std::vector<abi::Option> options() {
          "0: none. inf: all up to 128 KiB, and reductions keep temporary data in host memory.",
          OptionType::memory_size, offsetof(InterfaceConfig, openmpi_host_collectives)},
         {"OPENMPI_BUFFERED", "2k",
-         "MPI_Send of device memory with fewer bytes sends a copy in host memory and returns "
-         "without\n"
-         "waiting for the receive. With this many bytes or more it may wait until the receive is\n"
-         "posted, and is faster. The default serves programs that rely on short sends to return.\n"
+         "MPI_Send of device memory with fewer bytes returns although no receive is posted: it "
+         "waits\n"
+         "only while a receiver copies the message. With this many bytes or more it may wait until "
+         "the\n"
+         "receive is posted. The default serves programs that rely on short sends to return.\n"
          "0: every MPI_Send may wait, inf: none does.",
          OptionType::memory_size, offsetof(InterfaceConfig, openmpi_buffered)},
         {"STANDBY", "auto",

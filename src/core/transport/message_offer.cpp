@@ -94,15 +94,23 @@ std::optional<OfferUse> MessageOffer::open(const void *address, size_t length,
         return std::nullopt;
     }
     MessageOffer &offer = *found->second;
-    if (places == nullptr || offer.use_.exists()) {
-        return OfferUse();  // a message has one key
+    if (places == nullptr || !offer.may_open_) {
+        return OfferUse();
     }
+    offer.may_open_ = false;  // a message has one key
     offer.places_ = *places;
     offer.use_ = offer.places_->open();
     return offer.use_;
 }
 
 // ---------------------------------------------------------------- the program goes on
+
+/** If not, it is not offered any more. */
+bool MessageOffer::is_offered() {
+    const std::lock_guard<std::mutex> lock(offers().mutex);
+    may_open_ = false;
+    return use_.exists();
+}
 
 bool MessageOffer::is_claimed() const {
     return places_->at(use_).phase(use_.id) != OfferedMessage::Phase::open;
@@ -117,7 +125,7 @@ bool MessageOffer::is_claimed_soon() const {
 }
 
 bool MessageOffer::detach() {
-    if (!use_.exists()) {
+    if (!is_offered()) {
         return RowViews::instance().fill_untold(block());
     }
     if (is_claimed_soon() || !copy_to_place()) {

@@ -66,6 +66,7 @@ public:
 
 private:
     MessageOffer(const StridedRows &rows, const MemoryInfo &info);
+    bool is_offered();
     bool is_claimed() const;
     bool is_claimed_soon() const;
     bool copy_to_place();
@@ -75,8 +76,9 @@ private:
     const MemoryInfo info_;  // of the rows
     const DeviceBlock block_;
     std::shared_ptr<OfferPlaces> places_;  // of use_
-    OfferUse use_;
-    CopyTicket copy_;                       // under way, to the place
+    OfferUse use_;                         // protected by the lock of all offers until is_offered()
+    bool may_open_ = true;                 // the same
+    CopyTicket copy_;                      // under way, to the place
     std::optional<BorrowedEngine> engine_;  // of copy_
 };
 

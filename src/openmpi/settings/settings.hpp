@@ -25,7 +25,7 @@ struct Limits {
      * temporary data in host memory. */
     size_t host_collectives = 64u << 10;
     /** UCX_GPUSHM_OPENMPI_BUFFERED: MPI_Send of device memory may wait for the receive from this
-     * size on; below, it sends a copy in host memory. */
+     * size on; below, it returns although no receive is posted. */
     size_t buffered = 2u << 10;
 };
 constexpr size_t kUnlimited = SIZE_MAX;

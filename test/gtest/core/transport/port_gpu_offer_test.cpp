@@ -181,6 +181,18 @@ TEST_F(PortGpuOffer, WithoutAKeyTheBlockIsFilled) {
     EXPECT_EQ(read(target, kBytes), expected);
 }
 
+// UCP sends the first message of an endpoint when both sides are connected.
+TEST_F(PortGpuOffer, IsNotOfferedWhenTheProgramGoesOn) {
+    source_.fill(1);
+    const std::unique_ptr<MessageOffer> offer =
+        MessageOffer::create(row(), query_memory(source_.data()));
+    EXPECT_TRUE(offer->detach());
+    const std::optional<OfferUse> use =
+        MessageOffer::open(offer->block(), kBytes, &sender_->offer_places());
+    ASSERT_TRUE(use.has_value());
+    EXPECT_FALSE(use->exists());
+}
+
 TEST_F(PortGpuOffer, AKeyThatCannotOfferItNamesNoRows) {
     source_.fill(1);
     const std::unique_ptr<MessageOffer> offer =
