@@ -211,7 +211,7 @@ std::string with_numbers(const char *rule, int n, int error) {
 /** The process that runs the cases does not initialise CUDA. */
 FreshProcess every_failure("every-failure", [] {
     int failures = 0;
-    for (int n = 1; n <= 4; ++n) {
+    for (int n = 1; n <= (kSanitized ? 2 : 4); ++n) {
         for (const int error : {1, 700}) {  // invalid value, illegal address
             for (const char *function : kFunctions) {
                 failures += run_in_children(std::string(function) + ":" + std::to_string(n) + ":" +
