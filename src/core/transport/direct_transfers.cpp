@@ -103,6 +103,12 @@ bool DirectTransfers::copies_for_both(const BufferKey &buffer, const MemoryInfo 
            !waits_for_others(local_info, length);
 }
 
+bool DirectTransfers::peer_copies_for_both(const BufferKey &buffer, const MemoryInfo &local_info,
+                                           uint64_t length) const {
+    return same_gpu(buffer, local_info) && !has_precedence(buffer) &&
+           !waits_for_others(local_info, length);
+}
+
 bool DirectTransfers::is_for_push(const MemoryInfo &info, const void *address,
                                   size_t length) const {
     return pushes_host_memory_ && length >= kSmallestHostCopy &&

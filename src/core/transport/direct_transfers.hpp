@@ -86,6 +86,9 @@ public:
     /** Whether this process is to copy `length` bytes of a pair that shares its GPU, in either
      * direction. */
     bool copies_for_both(const BufferKey &buffer, const MemoryInfo &local_info, uint64_t length);
+    /** Whether the peer most likely is. */
+    bool peer_copies_for_both(const BufferKey &buffer, const MemoryInfo &local_info,
+                              uint64_t length) const;
     /** Whether host memory most likely goes to a peer's GPU by a push. */
     bool is_for_push(const MemoryInfo &info, const void *address, size_t length) const;
 

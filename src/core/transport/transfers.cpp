@@ -84,11 +84,11 @@ Status Transfers::get(void *local, size_t length, const RemoteMemory &remote, co
     operation.length = length;
     operation.remote = remote;
     memory_.begin_transfer();
-    if (remote.offer.exists() && !(operation.local_on_gpu && offered_reads_.claim(remote.offer))) {
-        return get_offered(std::move(operation));
-    }
     PathQuery query = {true, is_awaited(remote.buffer.buffer_id)};
     PathChoice choice = choose_path(parts_, operation, query);
+    if (remote.offer.exists() && !claim(operation, choice.path)) {
+        return get_offered(std::move(operation));
+    }
     if (choice.path == TransferPath::read_now) {
         if (host_reads_.read_now(local, length, remote)) {
             return operations_.end_get_soon(owner, completion);
@@ -102,6 +102,15 @@ Status Transfers::get(void *local, size_t length, const RemoteMemory &remote, co
     start_get(id, std::move(choice), query);
     (void)start.release();
     return Status::in_progress;
+}
+
+/** Whether one copy brings the message, and the sender waits for it. */
+bool Transfers::claim(const Operation &get, TransferPath path) {
+    const bool is_one_copy =
+        path == TransferPath::direct ||
+        (path == TransferPath::request &&
+         direct_.peer_copies_for_both(get.remote.buffer, get.local_info, get.length));
+    return is_one_copy && offered_reads_.claim(get.remote.offer);
 }
 
 /** A message that its sender copies. */

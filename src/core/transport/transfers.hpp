@@ -75,6 +75,7 @@ private:
 
     bool is_awaited(uint64_t buffer_id) const;
     void start_get(uint64_t id, PathChoice choice, PathQuery query);
+    bool claim(const Operation &get, TransferPath path);
     Status get_offered(Operation &&get);
     void start_put(const ChunkedTransfer &transfer, bool is_new);
     void release_held(uint64_t buffer_id);

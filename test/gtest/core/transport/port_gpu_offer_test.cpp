@@ -6,7 +6,7 @@
 #include "core/memory/buffer_key.hpp"
 #include "core/transport/message_offer.hpp"
 
-#include <cstring>
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -245,20 +245,37 @@ TEST_F(PortGpuOffer, AnOfferThatHasEndedGivesNothing) {
 }
 
 // UCP may get a message in parts.
-TEST_F(PortGpuOffer, AnotherPartOfAClaimedMessageComesFromTheSender) {
+TEST_F(PortGpuOffer, APartIsNotClaimed) {
     Buffer target(MemoryKind::device, kBytes);
+    source_.fill(1);
+    target.fill(99);
+    std::vector<unsigned char> expected = read(target, kBytes);
+    const std::vector<unsigned char> message = contents(row());
+    std::copy_n(message.begin(), kBytes / 2, expected.begin());
+    Offered offered(sender_, row());
+    ASSERT_EQ(
+        connection_.get(target.data(), kBytes / 2, offered.key(), nullptr, outcome_.completion()),
+        Status::in_progress);
+    EXPECT_TRUE((*offered).detach());
+    source_.fill(98);
+    EXPECT_EQ(end_get(), Status::ok);
+    EXPECT_EQ(read(target, kBytes), expected);
+}
+
+// The way through the ring is longer than that through the place of the message.
+TEST_F(PortGpuOffer, WithoutAMappingItIsNotClaimed) {
+    Buffer target(MemoryKind::device, kBytes);
+    TestPort receiver(kSmallPort);
     source_.fill(1);
     const std::vector<unsigned char> expected = contents(row());
     Offered offered(sender_, row());
-    Outcome first;
-    ASSERT_EQ(
-        connection_.get(target.data(), kBytes / 2, offered.key(), nullptr, first.completion()),
-        Status::in_progress);
-    EXPECT_FALSE((*offered).detach());
-    begin_get(target, offered.key());
-    EXPECT_EQ(end_get(), Status::ok);
-    EXPECT_TRUE(progress_until({&receiver_, &sender_}, [&] { return first.done(); }));
-    EXPECT_EQ(first.status, Status::ok);
+    ASSERT_EQ(receiver.connection(sender_).get(target.data(), kBytes, offered.key(), nullptr,
+                                               outcome_.completion()),
+              Status::in_progress);
+    EXPECT_TRUE((*offered).detach());
+    source_.fill(98);
+    EXPECT_TRUE(progress_until({&receiver, &sender_}, [&] { return outcome_.done(); }));
+    EXPECT_EQ(outcome_.status, Status::ok);
     EXPECT_EQ(read(target, kBytes), expected);
 }
 
