@@ -58,6 +58,10 @@ step_operations_all() {
     UCX_GPUSHM_OPENMPI_STAGING=inf UCX_GPUSHM_OPENMPI_HOST_COLLECTIVES=inf \
         mpi_operations 2 "$plain" --kinds=device --only=flight --only=Allreduce
     mpi_operations 2 "$plain" --kinds=mixed
+    # Copies that land late, and the first message of an endpoint to host memory.
+    SIMCUDA_DELAY_US=50 UCX_PROTO_ENABLE=y mpi_operations 2 "$plain" --kinds=device,mixed --only=flight --only=Send
+    UCX_PROTO_ENABLE=y ranks 2 "$prefix/bin/gpushm-perf-mpi" --tests=latency --from=device --to=host --sizes=8 \
+        --seconds=0.01
     mpi_operations 3 "$plain" --kinds=managed --only=llgather --only=lltoall --only=educe --only=cat
     mpi_operations 8 "$plain" --kinds=host
     mpi_late_windows "$plain"

@@ -120,6 +120,7 @@ public:
         MessageSender *const sender = MessageSender::packing();
         name_offer(address, length, sender, &key);
         const bool in_rows = name_rows(address, length, &key);
+        key.offer = in_rows ? key.offer : OfferUse();
         const void *source = in_rows ? reinterpret_cast<const void *>(key.rows.address) : address;
         const MemoryInfo info = query_memory(source);
         if (info.needs_gpu() && abi::packs_for_program()) {

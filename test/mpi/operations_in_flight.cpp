@@ -4,6 +4,7 @@
 #include "operations_types.hpp"
 
 #include <array>
+#include <atomic>
 
 namespace gpushm::mpi_test::operations {
 namespace {
@@ -133,6 +134,82 @@ void test_reused_buffer(Trial &trial) {
     }
 }
 
+// The number of messages that each rank has sent, in memory that all ranks of the group read.
+class SentCounts {
+public:
+    explicit SentCounts(const Group &group) {
+        MPI_Win_allocate_shared(sizeof(std::atomic<int>), 1, MPI_INFO_NULL, group.comm, &own_,
+                                &window_);
+        own_->store(0);
+        MPI_Barrier(group.comm);
+    }
+    ~SentCounts() { MPI_Win_free(&window_); }
+    SentCounts(const SentCounts &) = delete;
+    SentCounts &operator=(const SentCounts &) = delete;
+
+    void count() { own_->fetch_add(1); }
+    // Without MPI.
+    void await(int rank, int count) const {
+        MPI_Aint size = 0;
+        int unit = 0;
+        std::atomic<int> *counter = nullptr;
+        MPI_Win_shared_query(window_, rank, &size, &unit, &counter);
+        while (counter->load() < count) {
+        }
+    }
+
+private:
+    MPI_Win window_ = MPI_WIN_NULL;
+    std::atomic<int> *own_ = nullptr;
+};
+
+// A receiver may have begun to copy a message when it leaves MPI, here to wait for its sender: a
+// short MPI_Send returns all the same.
+void test_receiver_away(Trial &trial) {
+    constexpr int kCount = 100;
+    constexpr int kRounds = 60;
+    const LayoutPtr layout = make_int();
+    const Group &group = trial.group();
+    Exchange exchange(trial, "100 ints each way, 60 times");
+    const Items out = exchange.source(*layout, kCount * kRounds);
+    Items in = exchange.destination(*layout, kCount * kRounds);
+    in.expect(0, exchange.sent(trial.left(), *layout, kCount * kRounds));
+    SentCounts sent(group);
+    exchange.run([&] {
+        // UCX connects two processes by what both do, so the first message needs its sender.
+        exchange.require(
+            MPI_Sendrecv(out.address(), kCount, out.type(), trial.right(), kRounds, in.address(),
+                         kCount, in.type(), trial.left(), kRounds, group.comm, MPI_STATUS_IGNORE),
+            "MPI_Sendrecv");
+        MPI_Barrier(group.comm);
+        for (int i = 0; i < kRounds; ++i) {
+            MPI_Request request = MPI_REQUEST_NULL;
+            exchange.require(MPI_Irecv(in.address(i * kCount), kCount, in.type(), trial.left(), i,
+                                       group.comm, &request),
+                             "MPI_Irecv");
+            const auto send = [&] {
+                exchange.require(MPI_Send(out.address(i * kCount), kCount, out.type(),
+                                          trial.right(), i, group.comm),
+                                 "MPI_Send");
+                sent.count();
+            };
+            const bool sends_first = (group.rank + i) % 2 == 0;
+            if (sends_first) {
+                send();
+            }
+            int done = 0;
+            for (int test = 0; test < i && done == 0; ++test) {
+                MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+            }
+            sent.await(trial.left(), i + 1);
+            exchange.wait(request);
+            if (!sends_first) {
+                send();
+            }
+        }
+    });
+}
+
 void test_unexpected(Trial &trial) {
     Window window(trial);
     window.exchange.run([&] {
@@ -226,6 +303,7 @@ void test_freed_requests(Trial &trial) {
 void add_messages_in_flight(Registry &registry) {
     registry.add("Send before Recv, a short one", test_send_before_receive);
     registry.add("Send from a buffer that is written again at once", test_reused_buffer);
+    registry.add("Send to a receiver that has left MPI", test_receiver_away);
     registry.add("Isend/Irecv, 12 in flight, Waitall", test_waitall);
     registry.add("Isend/Irecv, 12 in flight, unexpected", test_unexpected);
     registry.add("Isend/Irecv, 12 in flight, Waitany", test_waitany);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/copy/row_views.hpp"
 
+#include "core/memory/memory_query.hpp"
+
 #include <utility>
 
 namespace gpushm {
@@ -24,6 +26,10 @@ RowViews &RowViews::instance() {
 
 // ---------------------------------------------------------------- the table
 
+bool RowViews::View::is_gone() const {
+    return look_up_memory(block).buffer_id != buffer_id;
+}
+
 void RowViews::Table::add(std::shared_ptr<View> view) {
     const void *const block = view->block;
     views_[block] = std::move(view);
@@ -44,6 +50,7 @@ std::shared_ptr<RowViews::View> RowViews::make_view(const void *block, const Str
                                                     PackRows pack) {
     auto view = std::make_shared<View>();
     view->block = block;
+    view->buffer_id = look_up_memory(block).buffer_id;
     view->rows = rows;
     view->pack_rows = pack;
     return view;
@@ -60,7 +67,8 @@ bool RowViews::fill_untold(const void *block) {
     {
         const std::lock_guard<std::mutex> lock(mutex_);
         view = sources_.find(block);
-        if (view == nullptr || view->told || view->named) {
+        if (view == nullptr || view->told || view->named || view->readings != 0 ||
+            view->is_gone()) {
             return false;
         }
         view->hidden = true;
@@ -69,16 +77,19 @@ bool RowViews::fill_untold(const void *block) {
 }
 
 bool RowViews::move_source(const void *block, const void *address) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const std::shared_ptr<View> old = sources_.find(block);
-    if (old == nullptr || old->told) {
-        return false;
+    std::shared_ptr<View> view;
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        view = sources_.find(block);
+        if (view == nullptr || view->told || view->readings != 0) {
+            return false;
+        }
+        view->hidden = true;
     }
-    const uint64_t bytes = old->rows.bytes();
-    std::shared_ptr<View> moved =
-        make_view(block, {reinterpret_cast<uintptr_t>(address), bytes, 1, bytes}, old->pack_rows);
-    moved->hidden = true;
-    sources_.add(std::move(moved));
+    const std::lock_guard<std::mutex> packing(view->packing);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const uint64_t bytes = view->rows.bytes();
+    view->rows = {reinterpret_cast<uintptr_t>(address), bytes, 1, bytes};
     return true;
 }
 
@@ -121,11 +132,33 @@ std::optional<StridedRows> RowViews::source(const void *address, size_t length) 
     }
     const std::lock_guard<std::mutex> lock(mutex_);
     const std::shared_ptr<View> view = find_whole(sources_, address, length);
-    if (view == nullptr || !may_tell(*view)) {
+    if (view == nullptr || !view->may_be_told()) {
         return std::nullopt;
     }
     view->told = true;
     return view->rows;
+}
+
+std::optional<RowViews::Reading> RowViews::read_source(const void *address, size_t length) {
+    if (sources_.empty()) {
+        return std::nullopt;
+    }
+    std::shared_ptr<View> view;
+    StridedRows rows;
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        view = find_whole(sources_, address, length);
+        if (view == nullptr || !view->may_be_told()) {
+            return std::nullopt;
+        }
+        ++view->readings;
+        rows = view->rows;
+    }
+    const auto end = [this, view](const void *) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        --view->readings;
+    };
+    return Reading{rows, std::shared_ptr<const void>(view.get(), end)};
 }
 
 void RowViews::set_filled(const void *block) {
@@ -150,7 +183,8 @@ std::vector<std::shared_ptr<RowViews::View>> RowViews::unpacked(const void *addr
     const std::lock_guard<std::mutex> lock(mutex_);
     for (const auto &[block, view] : sources_.views()) {
         const auto first = reinterpret_cast<uintptr_t>(block);
-        if (!view->packed && first < begin + length && begin < first + view->rows.bytes()) {
+        if (!view->packed && first < begin + length && begin < first + view->rows.bytes() &&
+            !view->is_gone()) {
             found.push_back(view);
         }
     }
@@ -182,7 +216,7 @@ std::optional<StridedRows> RowViews::name_source(const void *address, size_t len
     if (inside.size() == 1) {
         const std::lock_guard<std::mutex> lock(mutex_);
         View &only = *inside.front();
-        if (may_tell(only)) {
+        if (only.may_be_told()) {
             only.named = true;
             *block = only.block;
             return only.rows;

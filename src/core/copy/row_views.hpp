@@ -44,7 +44,7 @@ public:
      * (add_row_source() of row_packing.hpp). Throws std::bad_alloc. */
     void add_source(const void *block, const StridedRows &rows, PackRows pack);
     // Both return true when nobody reads the rows of a source any more, so that they may change.
-    /** Fills the block, unless source() or name_source() has told of its rows. */
+    /** Fills the block, unless anybody was told of its rows. */
     bool fill_untold(const void *block);
     /** The contents are at `address` in host memory, too, all in one: the block is filled from
      * there from now on. Peers that were told by name_source() are the caller's concern. */
@@ -62,6 +62,13 @@ public:
      * is filled. */
     std::optional<StridedRows> source(const void *address, size_t length);
 
+    /** The same for a reader that says when it has read them. */
+    struct Reading {
+        StridedRows rows;
+        std::shared_ptr<const void> hold;  // until then
+    };
+    std::optional<Reading> read_source(const void *address, size_t length);
+
     /** The only source in [address, +length), at `*block`. If there are several, which one key
      * cannot name, they are packed. */
     std::optional<StridedRows> name_source(const void *address, size_t length, const void **block);
@@ -78,14 +85,22 @@ public:
 private:
     struct View {
         const void *block;
-        StridedRows rows;
-        PackRows pack_rows;   // of a source
-        bool hidden = false;  // a source of which nobody is told any more
-        bool told = false;    // of a source, by source()
-        bool named = false;   // of a source, by name_source()
+        uint64_t buffer_id;  // MemoryInfo::buffer_id of the block, which may end with its context
+        StridedRows rows;    // changed with `packing` and the table's mutex held
+        PackRows pack_rows;  // of a source
         std::mutex packing;
         std::atomic<bool> packed{false};  // a source
         std::atomic<bool> filled{false};  // a destination
+
+        // Of a source, protected by the mutex of the tables.
+        bool hidden = false;    // nobody is told of the rows any more
+        bool told = false;      // by source()
+        bool named = false;     // by name_source()
+        unsigned readings = 0;  // of read_source(), that have not ended
+
+        /** Whether what lies at the block now may be memory of the application. */
+        bool is_gone() const;
+        bool may_be_told() const { return !packed && !hidden && !is_gone(); }
     };
     /** Views by their blocks. The mutex protects all but empty(). */
     class Table {
@@ -105,7 +120,6 @@ private:
     static std::shared_ptr<View> make_view(const void *block, const StridedRows &rows,
                                            PackRows pack);
     static std::shared_ptr<View> find_whole(const Table &table, const void *block, size_t length);
-    static bool may_tell(const View &view) { return !view.packed && !view.hidden; }
     std::vector<std::shared_ptr<View>> unpacked(const void *address, size_t length) const;
     bool pack_overlapping(const void *address, size_t length);
     static bool pack(View &view);

@@ -20,42 +20,56 @@ struct OfferUse {
 };
 
 /** One message, in the mailbox segment of the process that sends it. The receiver copies it from
- * the sender's GPU memory if it comes early; then the sender waits for it. Otherwise the sender
- * copies the message to `data` and goes on, and the receiver takes it from there.
+ * the sender's GPU memory if it comes early; then the sender waits for that, but not for long.
+ * Otherwise the sender copies the message to `data` and goes on, and the receiver takes it from
+ * there.
  *
  * `state` is id << 32 | Phase. The sender opens it (store-release) before it sends the id. Then
- * each side tries one change by compare-and-swap (acq_rel) that expects the id and `open`: the
- * receiver to `claimed`, before it reads the GPU memory, and the sender to `complete`, after the
- * bytes are in `data`. So the program's memory is free for the sender when its change has
- * succeeded. The receiver reads `data` behind an acquire load that shows `complete`. The sender
- * stores 0 (release) when UCP has completed or given up the message; a receiver that sees another
- * id afterwards drops what it has read.
+ * both change it by compare-and-swap (acq_rel) that expects the id:
  *
- * A sender that dies is noticed by the receiver's connection; `data` stays readable. A receiver
- * that dies behind its claim is noticed by UCP, as with every message that waits for its receiver.
- * A receiver that writes nonsense can only spoil messages that it is sent, or make the sender wait.
- */
+ *   open -> claimed      by the receiver, before it reads the sender's memory
+ *   claimed -> done      by the receiver, when it has read it: the sender's memory is free
+ *   open -> complete     by the sender, when the bytes are in `data`
+ *   claimed -> complete  the same, when the receiver is late: what it reads does not count
+ *   open -> withdrawn    by the sender, which cannot copy: the receiver gets the block from it
+ *
+ * The receiver reads `data` behind an acquire load that shows `complete`. The sender stores 0
+ * (release) when UCP has completed or given up the message; a receiver that sees another id
+ * afterwards drops what it has read.
+ *
+ * If the sender dies, the receiver's connection notices it; `data` stays readable. If the receiver
+ * dies, the sender completes the message and goes on. A receiver that writes nonsense can only
+ * spoil messages that it is sent, or make the sender wait for UCP. */
 struct alignas(64) OfferedMessage {
-    enum class Phase : uint32_t { ended, open, claimed, complete };
+    enum class Phase : uint32_t { ended, open, claimed, done, complete, withdrawn };
     static constexpr size_t kBytes = 2048;
 
     std::atomic<uint64_t> state;
     alignas(64) unsigned char data[kBytes];
 
     // ---- for the sender
-    void open(uint32_t id) { state.store(word(id, Phase::open), std::memory_order_release); }
+    void open(uint32_t id) {
+        state.store(word(id, Phase::open), std::memory_order_release);
+        std::atomic_thread_fence(std::memory_order_release);  // before new data
+    }
     /** False: the receiver has claimed it. */
-    bool complete(uint32_t id) { return change(id, Phase::complete); }
+    bool complete(uint32_t id) { return change(id, Phase::open, Phase::complete); }
+    /** False: the receiver has read it. */
+    bool complete_claimed(uint32_t id) { return change(id, Phase::claimed, Phase::complete); }
+    void withdraw(uint32_t id) { (void)change(id, Phase::open, Phase::withdrawn); }
     void end() { state.store(0, std::memory_order_release); }
 
     // ---- for the receiver
     /** False: it is not open. */
-    bool claim(uint32_t id) { return change(id, Phase::claimed); }
+    bool claim(uint32_t id) { return change(id, Phase::open, Phase::claimed); }
+    /** False: the sender did not wait, and may have changed what was read. */
+    bool confirm(uint32_t id) { return change(id, Phase::claimed, Phase::done); }
 
     /** `ended` also where another use has begun, and where the word makes no sense. */
     Phase phase(uint32_t id) const {
         const uint64_t seen = state.load(std::memory_order_acquire);
-        for (const Phase phase : {Phase::open, Phase::claimed, Phase::complete}) {
+        for (const Phase phase :
+             {Phase::open, Phase::claimed, Phase::done, Phase::complete, Phase::withdrawn}) {
             if (seen == word(id, phase)) {
                 return phase;
             }
@@ -67,8 +81,8 @@ private:
     static uint64_t word(uint32_t id, Phase phase) {
         return uint64_t{id} << 32 | static_cast<uint32_t>(phase);
     }
-    bool change(uint32_t id, Phase to) {
-        uint64_t expected = word(id, Phase::open);
+    bool change(uint32_t id, Phase from, Phase to) {
+        uint64_t expected = word(id, from);
         return state.compare_exchange_strong(expected, word(id, to), std::memory_order_acq_rel,
                                              std::memory_order_relaxed);
     }

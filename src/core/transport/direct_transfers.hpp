@@ -32,6 +32,7 @@ struct DirectCopy {
     ChunkedTransfer transfer;  // get: only id, owner and total
     CopyTicket ticket = {};
     std::shared_ptr<PeerMapping> mapping = nullptr;  // null: the peer is this process
+    std::shared_ptr<const void> reading = nullptr;   // push: of RowViews, if it reads rows
     HostRegistrationCache::Hold pin = nullptr;       // null: local memory is not pageable
     const void *filled = nullptr;      // get: the RowViews destination whose rows it writes
     SharedTransfer *shared = nullptr;  // push: the peer's permission; its one piece is claimed

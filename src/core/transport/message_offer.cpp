@@ -2,9 +2,11 @@
 #include "core/transport/message_offer.hpp"
 
 #include "core/base/monotonic_clock.hpp"
+#include "core/base/no_throw.hpp"
 #include "core/copy/copy_pieces.hpp"
 #include "core/copy/row_packing.hpp"
 
+#include <iterator>
 #include <map>
 #include <mutex>
 
@@ -31,6 +33,7 @@ Offers &offers() {
 // ---------------------------------------------------------------- places
 
 OfferUse OfferPlaces::open() {
+    const std::lock_guard<std::mutex> lock(mutex_);
     if (first_ == nullptr || ~in_use_ == 0) {
         return OfferUse();
     }
@@ -42,10 +45,16 @@ OfferUse OfferPlaces::open() {
 }
 
 void OfferPlaces::end(const OfferUse &use) {
+    const std::lock_guard<std::mutex> lock(mutex_);
     if (first_ != nullptr) {
         at(use).end();
     }
     in_use_ &= ~(uint32_t{1} << use.index);
+}
+
+void OfferPlaces::forget_memory() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    first_ = nullptr;
 }
 
 // ---------------------------------------------------------------- life
@@ -66,8 +75,12 @@ std::unique_ptr<MessageOffer> MessageOffer::create(const StridedRows &rows,
 }
 
 MessageOffer::MessageOffer(const StridedRows &rows, const MemoryInfo &info)
-    : rows_(rows), info_(info), block_(rows.bytes(), info) {}
+    : rows_(rows),
+      info_(info),
+      block_(rows.bytes(), info),
+      block_id_(look_up_memory(block_.address()).buffer_id) {}
 
+/** A copy that may not have ended keeps its place for ever. */
 MessageOffer::~MessageOffer() {
     if (block() == nullptr) {
         return;
@@ -76,11 +89,8 @@ MessageOffer::~MessageOffer() {
         const std::lock_guard<std::mutex> lock(offers().mutex);
         offers().by_block.erase(block());
     }
-    if (engine_) {
-        (*engine_)->wait(&copy_);
-    }
     RowViews::instance().remove(block());
-    if (use_.exists()) {
+    if (end_copy() && use_.exists()) {
         places_->end(use_);
     }
 }
@@ -88,13 +98,14 @@ MessageOffer::~MessageOffer() {
 std::optional<OfferUse> MessageOffer::open(const void *address, size_t length,
                                            const std::shared_ptr<OfferPlaces> *places) {
     const std::lock_guard<std::mutex> lock(offers().mutex);
-    const auto found = offers().by_block.lower_bound(address);
-    if (found == offers().by_block.end() ||
-        static_cast<const char *>(found->first) >= static_cast<const char *>(address) + length) {
+    const auto &by_block = offers().by_block;
+    const auto found = by_block.lower_bound(address);
+    const auto behind = by_block.lower_bound(static_cast<const char *>(address) + length);
+    if (found == behind || look_up_memory(found->first).buffer_id != found->second->block_id_) {
         return std::nullopt;
     }
     MessageOffer &offer = *found->second;
-    if (places == nullptr || !offer.may_open_) {
+    if (places == nullptr || !offer.may_open_ || std::next(found) != behind) {
         return OfferUse();
     }
     offer.may_open_ = false;  // a message has one key
@@ -113,7 +124,11 @@ bool MessageOffer::is_offered() {
 }
 
 bool MessageOffer::is_claimed() const {
-    return places_->at(use_).phase(use_.id) != OfferedMessage::Phase::open;
+    return place().phase(use_.id) != OfferedMessage::Phase::open;
+}
+
+bool MessageOffer::is_read() const {
+    return use_.exists() && place().phase(use_.id) == OfferedMessage::Phase::done;
 }
 
 /** A receiver that waits for the message claims it about a microsecond after it was sent. */
@@ -125,26 +140,50 @@ bool MessageOffer::is_claimed_soon() const {
 }
 
 bool MessageOffer::detach() {
+    const bool is_free = unless_short([this] { return try_detach(); }, [] { return false; });
+    if (!is_free && use_.exists()) {
+        place().withdraw(use_.id);  // if nobody has claimed it
+    }
+    return is_free;
+}
+
+bool MessageOffer::try_detach() {
     if (!is_offered()) {
         return RowViews::instance().fill_untold(block());
     }
-    if (is_claimed_soon() || !copy_to_place()) {
-        return false;
-    }
-    return RowViews::instance().move_source(block(), places_->at(use_).data) &&
-           places_->at(use_).complete(use_.id);
+    return !is_claimed_soon() && copy_to_place(false) &&
+           RowViews::instance().move_source(block(), place().data) && place().complete(use_.id);
 }
 
+bool MessageOffer::take_back() {
+    return use_.exists() && place().phase(use_.id) == OfferedMessage::Phase::claimed &&
+           unless_short([this] { return try_take_back(); }, [] { return false; });
+}
+
+bool MessageOffer::try_take_back() {
+    is_copied_ = is_copied_ || copy_to_place(true);
+    return is_copied_ && RowViews::instance().move_source(block(), place().data) &&
+           place().complete_claimed(use_.id);
+}
+
+// ---------------------------------------------------------------- the copy
+
 /** False: the copy is not wanted any more, or failed. */
-bool MessageOffer::copy_to_place() {
-    unsigned char *const data = places_->at(use_).data;
-    CopyJob job = {data, reinterpret_cast<const void *>(rows_.address), rows_.length, info_,
-                   CopyDirection::from_gpu};
-    job.rows = {rows_.count, rows_.length, rows_.pitch};
-    job.urgent = true;
-    engine_.emplace();
-    Status status = (*engine_)->start(job, &copy_);
-    while (status == Status::in_progress && !is_claimed()) {
+bool MessageOffer::copy_to_place(bool also_if_claimed) {
+    if (!engine_) {
+        CopyJob job = {place().data, reinterpret_cast<const void *>(rows_.address), rows_.length,
+                       info_, CopyDirection::from_gpu};
+        job.rows = {rows_.count, rows_.length, rows_.pitch};
+        job.urgent = true;
+        engine_.emplace();
+        if ((*engine_)->start(job, &copy_) == Status::gpu_error) {
+            engine_->discard();
+            engine_.reset();
+            return copy_again();
+        }
+    }
+    Status status = (*engine_)->poll(&copy_);
+    while (status == Status::in_progress && (also_if_claimed || !is_claimed())) {
         (*engine_)->progress();
         status = (*engine_)->poll(&copy_);
     }
@@ -160,11 +199,21 @@ bool MessageOffer::copy_to_place() {
 
 /** By other means. */
 bool MessageOffer::copy_again() {
-    const CopyPiece piece = {places_->at(use_).data,
+    const CopyPiece piece = {place().data,
                              reinterpret_cast<const void *>(rows_.address),
                              rows_.length,
                              {rows_.count, rows_.length, rows_.pitch}};
     return copy_pieces({piece}) == Status::ok;
+}
+
+/** False: it may still be under way. */
+bool MessageOffer::end_copy() {
+    return !engine_ || unless_short(
+                           [this] {
+                               (*engine_)->wait(&copy_);
+                               return true;
+                           },
+                           [] { return false; });
 }
 
 }  // namespace gpushm

@@ -14,11 +14,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 
 namespace gpushm {
 
-/** The OfferedMessages of a port. One thread at a time; outlives the port. */
+/** The OfferedMessages of a port. Thread safe; outlives the port. */
 class OfferPlaces : Immovable {
 public:
     explicit OfferPlaces(OfferedMessage *first) : first_(first) {}
@@ -29,9 +30,10 @@ public:
     void end(const OfferUse &use);
     OfferedMessage &at(const OfferUse &use) const { return first_[use.index]; }
     /** The port closes, and its mailbox is not mapped any more. */
-    void forget_memory() { first_ = nullptr; }
+    void forget_memory();
 
 private:
+    std::mutex mutex_;  // of all that follows, but at() needs none while its message is offered
     OfferedMessage *first_;
     uint32_t in_use_ = 0;  // a bit for each
     uint32_t last_id_ = 0;
@@ -60,24 +62,35 @@ public:
 
     /** Copies the message, unless the receiver claims it meanwhile. True: the program may use its
      * memory, and the receiver finds the message without this process, or else in the block. False:
-     * the program has to wait until UCP has completed the message, because the receiver copies it,
-     * UCP does, or the GPU failed, logged. */
+     * see is_read() and take_back(), or UCP has to complete the message, because it reads the rows,
+     * or the GPU failed, logged. */
     bool detach();
+    /** Behind a detach() that returned false: the receiver has claimed the message and read it; as
+     * if detach() had returned true. */
+    bool is_read() const;
+    /** As detach(), for a message whose receiver has claimed it, but does not make progress. */
+    bool take_back();
 
 private:
     MessageOffer(const StridedRows &rows, const MemoryInfo &info);
     bool is_offered();
+    OfferedMessage &place() const { return places_->at(use_); }
     bool is_claimed() const;
     bool is_claimed_soon() const;
-    bool copy_to_place();
+    bool try_detach();
+    bool try_take_back();
+    bool copy_to_place(bool also_if_claimed);
     bool copy_again();
+    bool end_copy();
 
     const StridedRows rows_;
     const MemoryInfo info_;  // of the rows
     const DeviceBlock block_;
+    const uint64_t block_id_;              // MemoryInfo::buffer_id
     std::shared_ptr<OfferPlaces> places_;  // of use_
     OfferUse use_;                         // protected by the lock of all offers until is_offered()
     bool may_open_ = true;                 // the same
+    bool is_copied_ = false;               // to the place
     CopyTicket copy_;                      // under way, to the place
     std::optional<BorrowedEngine> engine_;  // of copy_
 };

@@ -4,18 +4,24 @@
 #include "core/base/log.hpp"
 #include "core/copy/copy_any.hpp"
 
+#include <atomic>
+
 namespace gpushm {
 
 bool OfferedReads::read_now(void *local, size_t length, const OfferUse &offer) {
     const OfferedMessage &message = words(offer);
-    return length <= OfferedMessage::kBytes &&
-           message.phase(offer.id) == OfferedMessage::Phase::complete &&
-           copy_any(local, message.data, length) == Status::ok &&
-           message.phase(offer.id) == OfferedMessage::Phase::complete;
+    if (length > OfferedMessage::kBytes ||
+        message.phase(offer.id) != OfferedMessage::Phase::complete ||
+        copy_any(local, message.data, length) != Status::ok) {
+        return false;
+    }
+    std::atomic_thread_fence(std::memory_order_acquire);  // behind the copy
+    return message.phase(offer.id) == OfferedMessage::Phase::complete;
 }
 
 void OfferedReads::start(uint64_t id) {
-    reads_.push_back(id);
+    reads_.push_back(id);  // first: whoever takes the operation back finds it
+    operations_.count_part(id, 1);
     channel_.activate();
 }
 
@@ -29,6 +35,7 @@ unsigned OfferedReads::progress() {
             continue;
         }
         reads_.erase(reads_.begin() + static_cast<ptrdiff_t>(i));
+        operations_.count_part(id, -1);
         ++count;
         finish(id, offer);
         i = 0;  // a completion may have changed the list
@@ -36,8 +43,8 @@ unsigned OfferedReads::progress() {
     return count;
 }
 
-/** The sender has copied the message, or does nothing more for it. Else another get has claimed it,
- * or the GPU fails: then the sender copies once more. */
+/** The sender has copied the message, or does nothing more for it. Else it could not, another get
+ * has claimed the message, or the GPU fails: then the sender is asked. */
 void OfferedReads::finish(uint64_t id, const OfferUse &offer) {
     const Operation &operation = operations_.at(id);
     const bool is_read = read_now(operation.local, operation.length, offer);

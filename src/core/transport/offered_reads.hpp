@@ -22,6 +22,9 @@ public:
     /** Whether this process may copy the message from the sender's GPU memory; the sender waits for
      * the end of the transfer then. If not, read_now() or start() is next. */
     bool claim(const OfferUse &offer) { return words(offer).claim(offer.id); }
+    /** After the copy. False: it does not count, because the sender did not wait; start() is next.
+     */
+    bool confirm(const OfferUse &offer) { return words(offer).confirm(offer.id); }
 
     /** True when the message is in `local`. */
     bool read_now(void *local, size_t length, const OfferUse &offer);

@@ -281,6 +281,11 @@ void Transfers::end_direct_copy(DirectCopy &copy) {
         take_other_path(copy);
         return;
     }
+    if (is_get && operation->remote.offer.exists() &&
+        !offered_reads_.confirm(operation->remote.offer)) {
+        offered_reads_.start(copy.transfer.id);
+        return;
+    }
     if (copy.filled != nullptr) {
         RowViews::instance().set_filled(copy.filled);
     }

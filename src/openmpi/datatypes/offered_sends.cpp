@@ -2,6 +2,7 @@
 #include "openmpi/datatypes/offered_sends.hpp"
 
 #include "core/base/attempts.hpp"
+#include "core/base/monotonic_clock.hpp"
 #include "core/base/no_throw.hpp"
 #include "core/memory/buffer_key.hpp"
 #include "core/transport/message_offer.hpp"
@@ -36,9 +37,14 @@ public:
     void note(ucp_ep_h ep, bool copied) {
         const std::lock_guard<std::mutex> lock(mutex_);
         attempts_[ep].note(copied);
+        if (attempts_.size() > kMostEndpoints) {
+            attempts_.clear();  // most of them have ended
+        }
     }
 
 private:
+    static constexpr size_t kMostEndpoints = 1u << 14;
+
     std::mutex mutex_;
     std::unordered_map<ucp_ep_h, Attempts> attempts_;
 };
@@ -65,15 +71,28 @@ public:
         Stage expected = Stage::under_way;
         return stage_.compare_exchange_strong(expected, Stage::let_go, std::memory_order_acq_rel);
     }
-    /** Waits until UCP has completed the message. */
-    ucs_status_t wait() {
-        while (stage_.load(std::memory_order_acquire) != Stage::sent) {
+    bool is_sent() const { return stage_.load(std::memory_order_acquire) == Stage::sent; }
+    /** After is_sent(). */
+    ucs_status_t status() const { return status_; }
+
+    /** Makes progress until the program may use its memory. True: UCP has not completed the message
+     * yet. */
+    bool wait() {
+        const uint64_t late = monotonic_nanoseconds() + kPatience;
+        while (!is_sent()) {
             make_progress();
+            if (offer_->is_read() || (monotonic_nanoseconds() > late && offer_->take_back())) {
+                return true;
+            }
         }
-        return status_;
+        return false;
     }
 
 private:
+    // Nanoseconds. A receiver that has claimed the message has read it 5 to 8 us later, unless it
+    // has left MPI.
+    static constexpr uint64_t kPatience = 30'000;
+
     enum class Stage { under_way, sent, let_go };
 
     const std::unique_ptr<MessageOffer> offer_;
@@ -117,15 +136,17 @@ std::optional<ucs_status_ptr_t> send_offered(ucp_ep_h ep, const StridedRows &row
     }
     const ucs_status_ptr_t request = submit(ep, *send, rows.bytes(), tag);
     if (!UCS_PTR_IS_PTR(request)) {
+        receivers.note(ep, false);
         return request;
     }
     const bool detached = send->offer().detach();
-    receivers.note(ep, !detached);
-    if (detached && send->let_go()) {
+    const bool is_under_way = detached || send->wait();
+    receivers.note(ep, !detached && (!is_under_way || send->offer().is_read()));
+    if (is_under_way && send->let_go()) {
         (void)send.release();
         return nullptr;
     }
-    const ucs_status_t status = send->wait();
+    const ucs_status_t status = send->status();
     ucp().request_free(request);
     return status == UCS_OK ? nullptr : UCS_STATUS_PTR(status);
 }

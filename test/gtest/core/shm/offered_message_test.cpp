@@ -32,6 +32,32 @@ TEST_F(OfferedMessages, AreClaimedOrCompletedNotBoth) {
     EXPECT_EQ(message_.phase(8), Phase::complete);
 }
 
+TEST_F(OfferedMessages, ThatAreClaimedAreReadOrTakenBack) {
+    message_.open(7);
+    EXPECT_FALSE(message_.confirm(7));
+    EXPECT_FALSE(message_.complete_claimed(7));
+    EXPECT_TRUE(message_.claim(7));
+    EXPECT_TRUE(message_.confirm(7));
+    EXPECT_FALSE(message_.complete_claimed(7));
+    EXPECT_EQ(message_.phase(7), Phase::done);
+    message_.open(8);
+    EXPECT_TRUE(message_.claim(8));
+    EXPECT_TRUE(message_.complete_claimed(8));
+    EXPECT_FALSE(message_.confirm(8));
+    EXPECT_EQ(message_.phase(8), Phase::complete);
+}
+
+TEST_F(OfferedMessages, ThatAreWithdrawnAreNotClaimed) {
+    message_.open(7);
+    message_.withdraw(7);
+    EXPECT_FALSE(message_.claim(7));
+    EXPECT_EQ(message_.phase(7), Phase::withdrawn);
+    message_.open(8);
+    EXPECT_TRUE(message_.claim(8));
+    message_.withdraw(8);
+    EXPECT_EQ(message_.phase(8), Phase::claimed);
+}
+
 TEST_F(OfferedMessages, OfAnotherUseAreNobodys) {
     message_.open(7);
     EXPECT_FALSE(message_.claim(6));
@@ -44,7 +70,7 @@ TEST_F(OfferedMessages, OfAnotherUseAreNobodys) {
 }
 
 TEST_F(OfferedMessages, WithoutSenseAreEnded) {
-    for (const uint64_t word : {uint64_t{7} << 32 | 4, uint64_t{7} << 32 | 0xffffffff, uint64_t{7},
+    for (const uint64_t word : {uint64_t{7} << 32 | 6, uint64_t{7} << 32 | 0xffffffff, uint64_t{7},
                                 ~uint64_t{0}, uint64_t{1}}) {
         message_.state.store(word);
         EXPECT_EQ(message_.phase(7), Phase::ended);

@@ -7,9 +7,12 @@
 #include "core/transport/message_offer.hpp"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace gpushm {
@@ -242,6 +245,138 @@ TEST_F(PortGpuOffer, AnOfferThatHasEndedGivesNothing) {
     begin_get(target, offered.key());
     EXPECT_EQ(end_get(), Status::gpu_error);
     EXPECT_EQ(target.check(0, 0, 0, 99), "");
+}
+
+// A receiver that has begun to copy and leaves MPI does not hold the sender up.
+TEST_F(PortGpuOffer, ItsSenderTakesItBack) {
+    Buffer target(MemoryKind::device, kBytes);
+    for (const StridedRows &message : {row(), rows()}) {
+        source_.fill(message.count);
+        target.fill(99);
+        const std::vector<unsigned char> expected = contents(message);
+        Offered offered(sender_, message);
+        EXPECT_FALSE((*offered).take_back());  // it is not claimed
+        outcome_ = Outcome();
+        begin_get(target, offered.key());
+        EXPECT_FALSE((*offered).detach());
+        EXPECT_FALSE((*offered).is_read());
+        EXPECT_TRUE((*offered).take_back());
+        source_.fill(98);  // by the program
+        EXPECT_EQ(end_get(), Status::ok);
+        EXPECT_EQ(read(target, kBytes), expected);
+        EXPECT_FALSE((*offered).is_read());
+    }
+}
+
+TEST_F(PortGpuOffer, ItsSenderKnowsWhenItIsRead) {
+    Buffer target(MemoryKind::device, kBytes);
+    Offered offered(sender_, row());
+    begin_get(target, offered.key());
+    EXPECT_EQ(end_get(), Status::ok);
+    EXPECT_FALSE((*offered).detach());
+    EXPECT_TRUE((*offered).is_read());
+    EXPECT_FALSE((*offered).take_back());
+}
+
+// The sender's process reads the rows itself, so they must stay.
+TEST_F(PortGpuOffer, ThatCannotBeCopiedIsGotFromTheSender) {
+    Buffer target(MemoryKind::host, kBytes);
+    source_.fill(1);
+    const std::vector<unsigned char> expected = contents(row());
+    Offered offered(sender_, row());
+    begin_get(target, offered.key());
+    EXPECT_TRUE(RowViews::instance().source((*offered).block(), kBytes).has_value());
+    EXPECT_FALSE((*offered).detach());
+    EXPECT_EQ(end_get(), Status::ok);
+    EXPECT_EQ(read(target, kBytes), expected);
+}
+
+TEST_F(PortGpuOffer, AFailingGpuIsNoMessage) {
+    SKIP_UNLESS_SIMULATED();
+    const LogCapture log;
+    Buffer target(MemoryKind::host, kBytes);
+    source_.fill(1);
+    const std::vector<unsigned char> expected = contents(row());
+    Offered offered(sender_, row());
+    begin_get(target, offered.key());
+    set_simulation("SIMCUDA_FAIL",
+                   "cuMemcpyAsync:1:700,cuMemcpyAsync:1:700,cuMemcpyAsync:1:700,"
+                   "cuMemcpyAsync:1:700,cuMemcpy:1:700");
+    const bool is_free = (*offered).detach();
+    set_simulation("SIMCUDA_FAIL", "");
+    source_.fill(is_free ? 98 : 1);
+    EXPECT_EQ(end_get(), Status::ok);
+    EXPECT_EQ(read(target, kBytes), expected);
+}
+
+// Keys are packed by UCP's threads, and the thread of MPI_Send ends the message.
+TEST_F(PortGpuOffer, EachHasAPlaceForItself) {
+    const MemoryInfo info = query_memory(source_.data());
+    std::array<std::atomic<unsigned>, kOfferedMessages> users{};
+    std::atomic<unsigned> shared{0};
+    std::atomic<unsigned> without{0};
+    const auto send = [&] {
+        for (int i = 0; i < (kSanitized ? 500 : 20000); ++i) {
+            const auto offer = MessageOffer::create(row(), info);
+            const auto use = MessageOffer::open(offer->block(), kBytes, &sender_->offer_places());
+            if (!use || !use->exists()) {
+                ++without;
+                continue;
+            }
+            shared += users[use->index]++ != 0 ? 1 : 0;
+            --users[use->index];
+        }
+    };
+    std::thread other([&] {
+        cuda_.ctx_push_current(context_);
+        send();
+    });
+    send();
+    other.join();
+    EXPECT_EQ(shared, 0u);
+    EXPECT_EQ(without, 0u);
+}
+
+// The block ends with its context, and the program may have other memory there.
+TEST_F(PortGpuOffer, AResetContextTakesTheBlockWithIt) {
+    const CUcontext other = make_context();
+    ASSERT_NE(other, nullptr);
+    cuda_.ctx_push_current(other);
+    std::unique_ptr<MessageOffer> offer;
+    {
+        Buffer source(MemoryKind::device, kBytes);
+        source.fill(1);
+        offer = MessageOffer::create({reinterpret_cast<uint64_t>(source.data()), kBytes, 1, kBytes},
+                                     query_memory(source.data()));
+        (void)MessageOffer::open(offer->block(), kBytes, &sender_->offer_places());
+        EXPECT_TRUE(offer->detach());
+        source.forget();
+    }
+    CUcontext popped = nullptr;
+    cuda_.ctx_pop_current(&popped);
+    destroy_context(other);
+    constexpr size_t kPart = 64u << 10;
+    std::vector<std::unique_ptr<Buffer>> buffers;
+    bool is_there = false;
+    for (int i = 0; i < 200 && !is_there; ++i) {
+        buffers.push_back(std::make_unique<Buffer>(MemoryKind::device, kPart));
+        const auto *const begin = buffers.back()->data();
+        const auto *const block = static_cast<const unsigned char *>(offer->block());
+        is_there = begin <= block && block < begin + kPart;
+    }
+    if (!is_there) {
+        GTEST_SKIP() << "the address was not used again";
+    }
+    const Buffer &buffer = *buffers.back();
+    buffers.back()->fill(42);
+    EXPECT_FALSE(MessageOffer::open(buffer.data(), kPart, nullptr).has_value());
+    Buffer copy(MemoryKind::host, kPart);
+    CopyEngine engine;
+    ASSERT_EQ(engine.copy({copy.data(), buffer.data(), kPart, query_memory(buffer.data()),
+                           CopyDirection::from_gpu}),
+              Status::ok);
+    EXPECT_EQ(copy.check(0, kPart, 42, 42), "");
+    EXPECT_EQ(buffer.check(0, kPart, 42, 42), "");
 }
 
 // UCP may get a message in parts.

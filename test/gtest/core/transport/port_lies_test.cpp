@@ -87,6 +87,25 @@ TEST_F(PortLies, PutIsNotOverBeforeItsSourceWasRead) {
     EXPECT_EQ(log.count("a transfer that has not ended"), 1u);
 }
 
+TEST_F(PortLies, OfferedMessageIsNotOverBeforeItsDataCame) {
+    const LogCapture log;
+    unsigned char local[10];
+    Outcome get;
+    OfferedMessage &message = mailbox_->offered_message(0);
+    message.open(5);
+    RemoteMemory remote = {1, 1};
+    remote.offer = {0, 5};
+    ASSERT_EQ(connection_.get(local, sizeof(local), remote, nullptr, get.completion()),
+              Status::in_progress);
+    victim_->progress();
+    send(CellKind::transfer_done, TransferDone{1, 1});
+    settle({&victim_});
+    expect_peer_failed(get);
+    EXPECT_EQ(log.count("a transfer that has not ended"), 1u);
+    message.complete(5);
+    settle({&victim_});
+}
+
 TEST_F(PortLies, GetIsNotOverBeforeItsDataCame) {
     const LogCapture log;
     unsigned char local[10];
