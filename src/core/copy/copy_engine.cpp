@@ -37,7 +37,7 @@ bool complete_source(const CopyJob &job) {
 /** The rows to read instead of a whole block that is not filled. Empty: there is no such block, or
  * it is too long: copies of rows to pageable host memory are slow, and copy_any() takes another way
  * for short ones only. */
-std::optional<StridedRows> rows_to_read(const CopyJob &job) {
+std::optional<RowViews::Reading> rows_to_read(const CopyJob &job) {
     return job.rows.count == 1 && job.length <= PinnedBufferPool::kSmallBlockBytes
                ? RowViews::instance().source(job.source, job.length)
                : std::nullopt;
@@ -178,9 +178,13 @@ Status CopyEngine::start(const CopyJob &job, CopyTicket *ticket) {
     if (job.length == 0) {
         return Status::ok;
     }
-    if (const std::optional<StridedRows> rows = rows_to_read(job)) {
-        const MemoryInfo info = query_memory(reinterpret_cast<const void *>(rows->address));
-        return start(reading(*rows, info, job), ticket);
+    if (std::optional<RowViews::Reading> source = rows_to_read(job)) {
+        const MemoryInfo info = query_memory(reinterpret_cast<const void *>(source->rows.address));
+        const Status status = start(reading(source->rows, info, job), ticket);
+        if (status == Status::in_progress) {
+            ticket->reading = std::move(source->hold);
+        }
+        return status;
     }
     if (!complete_source(job)) {
         return Status::gpu_error;
@@ -236,9 +240,9 @@ Status CopyEngine::copy(const CopyJob &job) {
     if (job.length == 0) {
         return Status::ok;
     }
-    if (const std::optional<StridedRows> rows = rows_to_read(job)) {
-        const MemoryInfo info = query_memory(reinterpret_cast<const void *>(rows->address));
-        return copy(reading(*rows, info, job));
+    if (const std::optional<RowViews::Reading> source = rows_to_read(job)) {
+        const MemoryInfo info = query_memory(reinterpret_cast<const void *>(source->rows.address));
+        return copy(reading(source->rows, info, job));
     }
     if (!complete_source(job)) {
         return Status::gpu_error;

@@ -86,6 +86,7 @@ enum class KernelsEnd {
 struct CopyTicket {
     std::shared_ptr<CopyBatch> batch;
     size_t index = 0;
+    std::shared_ptr<const void> reading = nullptr;  // of RowViews, while the copy reads rows
 };
 
 /** The most jobs that CopyEngine::start_by_kernel() takes. */

@@ -67,8 +67,7 @@ bool RowViews::fill_untold(const void *block) {
     {
         const std::lock_guard<std::mutex> lock(mutex_);
         view = sources_.find(block);
-        if (view == nullptr || view->told || view->named || view->readings != 0 ||
-            view->is_gone()) {
+        if (view == nullptr || view->told || view->is_gone()) {
             return false;
         }
         view->hidden = true;
@@ -81,7 +80,7 @@ bool RowViews::move_source(const void *block, const void *address) {
     {
         const std::lock_guard<std::mutex> lock(mutex_);
         view = sources_.find(block);
-        if (view == nullptr || view->told || view->readings != 0) {
+        if (view == nullptr || view->readings != 0) {
             return false;
         }
         view->hidden = true;
@@ -126,20 +125,7 @@ std::optional<StridedRows> RowViews::destination(const void *address, size_t len
     return view != nullptr ? std::optional(view->rows) : std::nullopt;
 }
 
-std::optional<StridedRows> RowViews::source(const void *address, size_t length) {
-    if (sources_.empty()) {
-        return std::nullopt;
-    }
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const std::shared_ptr<View> view = find_whole(sources_, address, length);
-    if (view == nullptr || !view->may_be_told()) {
-        return std::nullopt;
-    }
-    view->told = true;
-    return view->rows;
-}
-
-std::optional<RowViews::Reading> RowViews::read_source(const void *address, size_t length) {
+std::optional<RowViews::Reading> RowViews::source(const void *address, size_t length) {
     if (sources_.empty()) {
         return std::nullopt;
     }
@@ -151,6 +137,7 @@ std::optional<RowViews::Reading> RowViews::read_source(const void *address, size
         if (view == nullptr || !view->may_be_told()) {
             return std::nullopt;
         }
+        view->told = true;
         ++view->readings;
         rows = view->rows;
     }
@@ -217,7 +204,7 @@ std::optional<StridedRows> RowViews::name_source(const void *address, size_t len
         const std::lock_guard<std::mutex> lock(mutex_);
         View &only = *inside.front();
         if (only.may_be_told()) {
-            only.named = true;
+            only.told = true;
             *block = only.block;
             return only.rows;
         }

@@ -47,7 +47,8 @@ public:
     /** Fills the block, unless anybody was told of its rows. */
     bool fill_untold(const void *block);
     /** The contents are at `address` in host memory, too, all in one: the block is filled from
-     * there from now on. Peers that were told by name_source() are the caller's concern. */
+     * there from now on. False: source() has told of the rows, and they are not read yet. Peers
+     * that were told by name_source() are the caller's concern. */
     bool move_source(const void *block, const void *address);
     /** All that arrives at `block` may be written into `rows` instead, until remove(). Throws
      * std::bad_alloc. */
@@ -58,16 +59,13 @@ public:
     /** The rows into which bytes for a block of `length` bytes at `address` may be written. */
     std::optional<StridedRows> destination(const void *address, size_t length) const;
 
-    /** The rows that a block of `length` bytes at `address` stands for; empty where it does not, or
-     * is filled. */
-    std::optional<StridedRows> source(const void *address, size_t length);
-
-    /** The same for a reader that says when it has read them. */
     struct Reading {
         StridedRows rows;
-        std::shared_ptr<const void> hold;  // until then
+        std::shared_ptr<const void> hold;  // until they are read
     };
-    std::optional<Reading> read_source(const void *address, size_t length);
+    /** The rows that a block of `length` bytes at `address` stands for; empty where it does not, or
+     * is filled. */
+    std::optional<Reading> source(const void *address, size_t length);
 
     /** The only source in [address, +length), at `*block`. If there are several, which one key
      * cannot name, they are packed. */
@@ -94,9 +92,8 @@ private:
 
         // Of a source, protected by the mutex of the tables.
         bool hidden = false;    // nobody is told of the rows any more
-        bool told = false;      // by source()
-        bool named = false;     // by name_source()
-        unsigned readings = 0;  // of read_source(), that have not ended
+        bool told = false;      // by source() or name_source()
+        unsigned readings = 0;  // of source(), that have not ended
 
         /** Whether what lies at the block now may be memory of the application. */
         bool is_gone() const;

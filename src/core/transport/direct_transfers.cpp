@@ -103,12 +103,6 @@ bool DirectTransfers::copies_for_both(const BufferKey &buffer, const MemoryInfo 
            !waits_for_others(local_info, length);
 }
 
-bool DirectTransfers::peer_copies_for_both(const BufferKey &buffer, const MemoryInfo &local_info,
-                                           uint64_t length) const {
-    return same_gpu(buffer, local_info) && !has_precedence(buffer) &&
-           !waits_for_others(local_info, length);
-}
-
 bool DirectTransfers::is_for_push(const MemoryInfo &info, const void *address,
                                   size_t length) const {
     return pushes_host_memory_ && length >= kSmallestHostCopy &&
@@ -267,7 +261,7 @@ std::optional<DirectTransfers::Plan> DirectTransfers::plan_push(const ChunkedTra
         return std::nullopt;
     }
     const std::optional<RowViews::Reading> reading =
-        RowViews::instance().read_source(transfer.source, transfer.total);
+        RowViews::instance().source(transfer.source, transfer.total);
     StridedRows source =
         reading ? reading->rows : in_one_row(to_number(transfer.source), transfer.total);
     LocalMemory local = transfer.local();

@@ -87,9 +87,8 @@ public:
     /** Whether this process is to copy `length` bytes of a pair that shares its GPU, in either
      * direction. */
     bool copies_for_both(const BufferKey &buffer, const MemoryInfo &local_info, uint64_t length);
-    /** Whether the peer most likely is. */
-    bool peer_copies_for_both(const BufferKey &buffer, const MemoryInfo &local_info,
-                              uint64_t length) const;
+    /** Whether both are memory of one GPU. */
+    bool same_gpu(const BufferKey &buffer, const MemoryInfo &local_info) const;
     /** Whether host memory most likely goes to a peer's GPU by a push. */
     bool is_for_push(const MemoryInfo &info, const void *address, size_t length) const;
 
@@ -113,7 +112,6 @@ public:
     void forget_words() { writer_.forget(); }
 
 private:
-    bool same_gpu(const BufferKey &buffer, const MemoryInfo &local_info) const;
     bool leaves_to_peer(const BufferKey &buffer, const MemoryInfo &local_info);
     bool may_copy(const RemoteMemory &remote, const MemoryInfo &local_info, uint64_t length);
     View view_remote(const BufferKey &buffer, uint64_t address, uint64_t extent,

@@ -247,10 +247,32 @@ TEST_F(RowViewsTest, WhatSomebodyWasToldOfMustStay) {
     EXPECT_FALSE(views_.fill_untold(block_.data()));
     views_.remove(block_.data());
     add_row_source(block_.data(), rows_in(elements_));
-    EXPECT_TRUE(views_.source(block_.data(), kCount * kRow).has_value());
+    auto reading = views_.source(block_.data(), kCount * kRow);
+    EXPECT_TRUE(reading.has_value());
     EXPECT_FALSE(views_.fill_untold(block_.data()));
     EXPECT_FALSE(views_.move_source(block_.data(), elements_.data()));
+    reading.reset();
+    EXPECT_TRUE(views_.move_source(block_.data(), elements_.data()));
     EXPECT_FALSE(views_.fill_untold(elements_.data()));  // no source
+}
+
+// An asynchronous copy of a block reads the rows until it has ended.
+TEST_F(RowViewsTest, ACopyUnderWayReadsTheRows) {
+    constexpr size_t kShort = 40;  // rows; longer blocks are filled
+    Buffer target(MemoryKind::pinned, kShort * kRow);
+    StridedRows rows = rows_in(elements_);
+    rows.count = kShort;
+    add_row_source(block_.data(), rows);
+    CopyEngine engine;
+    CopyTicket ticket;
+    const MemoryInfo info = query_memory(block_.data());
+    const Status status = engine.start(
+        {target.data(), block_.data(), rows.bytes(), info, CopyDirection::from_gpu}, &ticket);
+    if (status == Status::in_progress) {
+        EXPECT_FALSE(views_.move_source(block_.data(), target.data()));
+        EXPECT_EQ(engine.wait(&ticket), Status::ok);
+    }
+    EXPECT_TRUE(views_.move_source(block_.data(), target.data()));
 }
 
 TEST_F(RowViewsTest, AMovedSourceIsReadWhereItIs) {

@@ -213,8 +213,13 @@ TEST_F(PortGpuOffer, ACopyFromTheRowsIsWaitedFor) {
     EXPECT_TRUE(RowViews::instance().source(offer->block(), kBytes).has_value());
     EXPECT_FALSE(offer->detach());
     Offered offered(sender_, row());
-    EXPECT_TRUE(RowViews::instance().source((*offered).block(), kBytes).has_value());
+    auto reading = RowViews::instance().source((*offered).block(), kBytes);
+    EXPECT_TRUE(reading.has_value());
     EXPECT_FALSE((*offered).detach());
+    Offered other(sender_, row());
+    reading = RowViews::instance().source((*other).block(), kBytes);
+    reading.reset();
+    EXPECT_TRUE((*other).detach());
 }
 
 TEST_F(PortGpuOffer, ThereAreAsManyAsPlaces) {
@@ -285,7 +290,7 @@ TEST_F(PortGpuOffer, ThatCannotBeCopiedIsGotFromTheSender) {
     const std::vector<unsigned char> expected = contents(row());
     Offered offered(sender_, row());
     begin_get(target, offered.key());
-    EXPECT_TRUE(RowViews::instance().source((*offered).block(), kBytes).has_value());
+    const auto reading = RowViews::instance().source((*offered).block(), kBytes);
     EXPECT_FALSE((*offered).detach());
     EXPECT_EQ(end_get(), Status::ok);
     EXPECT_EQ(read(target, kBytes), expected);
@@ -379,26 +384,50 @@ TEST_F(PortGpuOffer, AResetContextTakesTheBlockWithIt) {
     EXPECT_EQ(buffer.check(0, kPart, 42, 42), "");
 }
 
+/** As if the memory were of a GPU that is not the receiver's. */
+RemoteMemory elsewhere(RemoteMemory key) {
+    ++key.buffer.device;
+    return key;
+}
+
 // UCP may get a message in parts.
-TEST_F(PortGpuOffer, APartIsNotClaimed) {
+TEST_F(PortGpuOffer, AnotherPartOfAClaimedMessageComesFromTheSender) {
     Buffer target(MemoryKind::device, kBytes);
     source_.fill(1);
-    target.fill(99);
-    std::vector<unsigned char> expected = read(target, kBytes);
-    const std::vector<unsigned char> message = contents(row());
-    std::copy_n(message.begin(), kBytes / 2, expected.begin());
+    const std::vector<unsigned char> expected = contents(row());
     Offered offered(sender_, row());
+    Outcome first;
     ASSERT_EQ(
-        connection_.get(target.data(), kBytes / 2, offered.key(), nullptr, outcome_.completion()),
+        connection_.get(target.data(), kBytes / 2, offered.key(), nullptr, first.completion()),
         Status::in_progress);
-    EXPECT_TRUE((*offered).detach());
-    source_.fill(98);
+    EXPECT_FALSE((*offered).detach());
+    begin_get(target, offered.key());
     EXPECT_EQ(end_get(), Status::ok);
+    EXPECT_TRUE(progress_until({&receiver_, &sender_}, [&] { return first.done(); }));
+    EXPECT_EQ(first.status, Status::ok);
     EXPECT_EQ(read(target, kBytes), expected);
 }
 
-// The way through the ring is longer than that through the place of the message.
+// Nothing is mapped, and the way through the ring is longer than that through the place of the
+// message.
 TEST_F(PortGpuOffer, WithoutAMappingItIsNotClaimed) {
+    Buffer target(MemoryKind::device, kBytes);
+    TestPort receiver(kSmallPort);
+    source_.fill(1);
+    const std::vector<unsigned char> expected = contents(row());
+    Offered offered(sender_, row());
+    ASSERT_EQ(receiver.connection(sender_).get(target.data(), kBytes, elsewhere(offered.key()),
+                                               nullptr, outcome_.completion()),
+              Status::in_progress);
+    EXPECT_TRUE((*offered).detach());
+    source_.fill(98);
+    EXPECT_TRUE(progress_until({&receiver, &sender_}, [&] { return outcome_.done(); }));
+    EXPECT_EQ(outcome_.status, Status::ok);
+    EXPECT_EQ(read(target, kBytes), expected);
+}
+
+// By way of the ring; the sender takes the message back when its copy has read it.
+TEST_F(PortGpuOffer, WithinAGpuItIsClaimed) {
     Buffer target(MemoryKind::device, kBytes);
     TestPort receiver(kSmallPort);
     source_.fill(1);
@@ -407,7 +436,8 @@ TEST_F(PortGpuOffer, WithoutAMappingItIsNotClaimed) {
     ASSERT_EQ(receiver.connection(sender_).get(target.data(), kBytes, offered.key(), nullptr,
                                                outcome_.completion()),
               Status::in_progress);
-    EXPECT_TRUE((*offered).detach());
+    EXPECT_FALSE((*offered).detach());
+    EXPECT_TRUE(progress_until({&sender_}, [&] { return (*offered).take_back(); }));
     source_.fill(98);
     EXPECT_TRUE(progress_until({&receiver, &sender_}, [&] { return outcome_.done(); }));
     EXPECT_EQ(outcome_.status, Status::ok);
