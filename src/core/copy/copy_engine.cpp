@@ -54,7 +54,9 @@ CopyJob reading(const StridedRows &rows, const MemoryInfo &info, const CopyJob &
     by_rows.urgent = job.urgent;
     by_rows.source_may_go = job.source_may_go;
     by_rows.other_side = job.other_side;
-    by_rows.source_may_be_unmapped = job.source_may_be_unmapped;
+    by_rows.source_may_be_unmapped =
+        job.source_may_be_unmapped ||
+        (job.other_side == OtherSide::same_gpu && !info.is_of_mem_alloc());
     by_rows.transfer_bytes = job.transfer_bytes;
     by_rows.joint_bytes = job.joint_bytes;
     by_rows.other_info = from_gpu_side ? job.other_info : &info;

@@ -27,7 +27,8 @@ RowViews &RowViews::instance() {
 // ---------------------------------------------------------------- the table
 
 bool RowViews::View::is_gone() const {
-    return look_up_memory(block).buffer_id != buffer_id;
+    const uint64_t now = look_up_memory(block).buffer_id;
+    return now != 0 && now != buffer_id;  // 0: there is no memory, or the driver does not say
 }
 
 void RowViews::Table::add(std::shared_ptr<View> view) {
@@ -92,6 +93,27 @@ bool RowViews::move_source(const void *block, const void *address) {
     return true;
 }
 
+bool RowViews::close_read_source(const void *block) {
+    std::shared_ptr<View> view;
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        view = sources_.find(block);
+        if (view == nullptr || view->readings != 0 || !(view->begun || view->packed)) {
+            return false;
+        }
+        view->hidden = true;
+    }
+    const std::lock_guard<std::mutex> packing(view->packing);
+    view->closed = true;
+    return true;
+}
+
+bool RowViews::is_being_read(const void *block) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::shared_ptr<View> view = sources_.find(block);
+    return view != nullptr && view->readings != 0;
+}
+
 void RowViews::add_destination(void *block, const StridedRows &rows) {
     std::shared_ptr<View> view = make_view(block, rows, nullptr);
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -138,6 +160,7 @@ std::optional<RowViews::Reading> RowViews::source(const void *address, size_t le
             return std::nullopt;
         }
         view->told = true;
+        view->begun = true;
         ++view->readings;
         rows = view->rows;
     }
@@ -180,7 +203,7 @@ std::vector<std::shared_ptr<RowViews::View>> RowViews::unpacked(const void *addr
 
 bool RowViews::pack(View &view) {
     const std::lock_guard<std::mutex> lock(view.packing);
-    if (!view.packed) {
+    if (!view.packed && !view.closed) {
         view.packed = view.pack_rows(const_cast<void *>(view.block), view.rows);
     }
     return view.packed;

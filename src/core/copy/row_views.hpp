@@ -50,6 +50,11 @@ public:
      * there from now on. False: source() has told of the rows, and they are not read yet. Peers
      * that were told by name_source() are the caller's concern. */
     bool move_source(const void *block, const void *address);
+    /** The block is filled, or source() has told of the rows and they are read: then nobody is told
+     * any more, and the block cannot be filled. */
+    bool close_read_source(const void *block);
+    /** source() has told of the rows, and they are not read yet. */
+    bool is_being_read(const void *block) const;
     /** All that arrives at `block` may be written into `rows` instead, until remove(). Throws
      * std::bad_alloc. */
     void add_destination(void *block, const StridedRows &rows);
@@ -92,6 +97,8 @@ private:
 
         // Of a source, protected by the mutex of the tables.
         bool hidden = false;    // nobody is told of the rows any more
+        bool closed = false;    // close_read_source(); protected by `packing` instead
+        bool begun = false;     // source() has told of the rows
         bool told = false;      // by source() or name_source()
         unsigned readings = 0;  // of source(), that have not ended
 

@@ -27,21 +27,25 @@ struct OfferUse {
  * `state` is id << 32 | Phase. The sender opens it (store-release) before it sends the id. Then
  * both change it by compare-and-swap (acq_rel) that expects the id:
  *
- *   open -> claimed      by the receiver, before it reads the sender's memory
+ *   open -> claimed      by the receiver, before it reads the sender's memory itself
  *   claimed -> done      by the receiver, when it has read it: the sender's memory is free
+ *   open -> asked        by the receiver, before it asks the sender for the block: the sender goes
+ *   claimed -> asked     on when its own copies have read its memory
  *   open -> complete     by the sender, when the bytes are in `data`
- *   claimed -> complete  the same, when the receiver is late: what it reads does not count
- *   open -> withdrawn    by the sender, which cannot copy: the receiver gets the block from it
+ *   claimed -> complete  the same, when the receiver is late: the receiver drops what it has read
+ *                        itself, and the mapping that it reads by stays readable
+ *   open -> withdrawn    by the sender, which cannot copy: the receiver asks for the block
  *
  * The receiver reads `data` behind an acquire load that shows `complete`. The sender stores 0
  * (release) when UCP has completed or given up the message; a receiver that sees another id
  * afterwards drops what it has read.
  *
  * If the sender dies, the receiver's connection notices it; `data` stays readable. If the receiver
- * dies, the sender completes the message and goes on. A receiver that writes nonsense can only
- * spoil messages that it is sent, or make the sender wait for UCP. */
+ * dies behind a claim, the sender completes the message and goes on; behind `asked`, it goes on
+ * when its copies have ended. A receiver that writes nonsense can only spoil messages that it is
+ * sent, or make the sender wait for UCP. */
 struct alignas(64) OfferedMessage {
-    enum class Phase : uint32_t { ended, open, claimed, done, complete, withdrawn };
+    enum class Phase : uint32_t { ended, open, claimed, done, asked, complete, withdrawn };
     static constexpr size_t kBytes = 2048;
 
     std::atomic<uint64_t> state;
@@ -64,12 +68,17 @@ struct alignas(64) OfferedMessage {
     bool claim(uint32_t id) { return change(id, Phase::open, Phase::claimed); }
     /** False: the sender did not wait, and may have changed what was read. */
     bool confirm(uint32_t id) { return change(id, Phase::claimed, Phase::done); }
+    /** False: the sender has copied the message, or does nothing more for it. */
+    bool ask(uint32_t id) {
+        return change(id, Phase::open, Phase::asked) || change(id, Phase::claimed, Phase::asked) ||
+               phase(id) == Phase::asked || phase(id) == Phase::withdrawn;
+    }
 
     /** `ended` also where another use has begun, and where the word makes no sense. */
     Phase phase(uint32_t id) const {
         const uint64_t seen = state.load(std::memory_order_acquire);
-        for (const Phase phase :
-             {Phase::open, Phase::claimed, Phase::done, Phase::complete, Phase::withdrawn}) {
+        for (const Phase phase : {Phase::open, Phase::claimed, Phase::done, Phase::asked,
+                                  Phase::complete, Phase::withdrawn}) {
             if (seen == word(id, phase)) {
                 return phase;
             }

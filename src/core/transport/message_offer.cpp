@@ -80,7 +80,7 @@ MessageOffer::MessageOffer(const StridedRows &rows, const MemoryInfo &info)
       block_(rows.bytes(), info),
       block_id_(look_up_memory(block_.address()).buffer_id) {}
 
-/** A copy that may not have ended keeps its place for ever. */
+/** A copy of which the end is not known keeps its place for ever. */
 MessageOffer::~MessageOffer() {
     if (block() == nullptr) {
         return;
@@ -127,8 +127,13 @@ bool MessageOffer::is_claimed() const {
     return place().phase(use_.id) != OfferedMessage::Phase::open;
 }
 
-bool MessageOffer::is_read() const {
-    return use_.exists() && place().phase(use_.id) == OfferedMessage::Phase::done;
+bool MessageOffer::is_read() {
+    const OfferedMessage::Phase phase =
+        use_.exists() ? place().phase(use_.id) : OfferedMessage::Phase::ended;
+    const bool by_receiver = phase == OfferedMessage::Phase::done;
+    const bool by_us =
+        phase == OfferedMessage::Phase::asked && RowViews::instance().close_read_source(block());
+    return (by_receiver || by_us) && end_copy();
 }
 
 /** A receiver that waits for the message claims it about a microsecond after it was sent. */
@@ -151,8 +156,9 @@ bool MessageOffer::try_detach() {
     if (!is_offered()) {
         return RowViews::instance().fill_untold(block());
     }
-    return !is_claimed_soon() && copy_to_place(false) &&
-           RowViews::instance().move_source(block(), place().data) && place().complete(use_.id);
+    is_copied_ = !is_claimed_soon() && copy_to_place(false);
+    return is_copied_ && RowViews::instance().move_source(block(), place().data) &&
+           place().complete(use_.id);
 }
 
 bool MessageOffer::take_back() {
@@ -161,7 +167,8 @@ bool MessageOffer::take_back() {
 }
 
 bool MessageOffer::try_take_back() {
-    is_copied_ = is_copied_ || copy_to_place(true);
+    const bool may_copy = !has_failed_ && !RowViews::instance().is_being_read(block());
+    is_copied_ = is_copied_ || (may_copy && copy_to_place(true));
     return is_copied_ && RowViews::instance().move_source(block(), place().data) &&
            place().complete_claimed(use_.id);
 }
@@ -176,7 +183,9 @@ bool MessageOffer::copy_to_place(bool also_if_claimed) {
         job.rows = {rows_.count, rows_.length, rows_.pitch};
         job.urgent = true;
         engine_.emplace();
-        if ((*engine_)->start(job, &copy_) == Status::gpu_error) {
+        const Status started = unless_short([&] { return (*engine_)->start(job, &copy_); },
+                                            [] { return Status::gpu_error; });
+        if (started == Status::gpu_error) {
             engine_->discard();
             engine_.reset();
             return copy_again();
@@ -191,29 +200,35 @@ bool MessageOffer::copy_to_place(bool also_if_claimed) {
         return false;
     }
     if (status != Status::ok) {
+        has_failed_ = true;
         engine_->discard();
     }
     engine_.reset();
-    return status == Status::ok || copy_again();
+    return status == Status::ok;
 }
 
-/** By other means. */
+/** By other means, when nothing was started. */
 bool MessageOffer::copy_again() {
     const CopyPiece piece = {place().data,
                              reinterpret_cast<const void *>(rows_.address),
                              rows_.length,
                              {rows_.count, rows_.length, rows_.pitch}};
-    return copy_pieces({piece}) == Status::ok;
+    has_failed_ = copy_pieces({piece}) != Status::ok;
+    return !has_failed_;
 }
 
 /** False: it may still be under way. */
 bool MessageOffer::end_copy() {
-    return !engine_ || unless_short(
-                           [this] {
-                               (*engine_)->wait(&copy_);
-                               return true;
-                           },
-                           [] { return false; });
+    if (engine_) {
+        const Status ended = unless_short([this] { return (*engine_)->wait(&copy_); },
+                                          [] { return Status::gpu_error; });
+        if (ended != Status::ok) {
+            has_failed_ = true;
+            engine_->discard();
+        }
+        engine_.reset();
+    }
+    return !has_failed_;
 }
 
 }  // namespace gpushm

@@ -60,14 +60,14 @@ public:
     static std::optional<OfferUse> open(const void *address, size_t length,
                                         const std::shared_ptr<OfferPlaces> *places);
 
-    /** Copies the message, unless the receiver claims it meanwhile. True: the program may use its
-     * memory, and the receiver finds the message without this process, or else in the block. False:
-     * see is_read() and take_back(), or UCP has to complete the message, because it reads the rows,
-     * or the GPU failed, logged. */
+    // Each returns true when the program may use its memory.
+    /** Copies the message, unless the receiver claims it meanwhile. True: the receiver finds the
+     * message without this process, or else in the block. False: is_read() or take_back() follow,
+     * or UCP has to complete the message, because it reads the rows, or the GPU failed, logged. */
     bool detach();
-    /** Behind a detach() that returned false: the receiver has claimed the message and read it; as
-     * if detach() had returned true. */
-    bool is_read() const;
+    /** Behind a detach() that returned false: the receiver, or this process for it, has read the
+     * message. */
+    bool is_read();
     /** As detach(), for a message whose receiver has claimed it, but does not make progress. */
     bool take_back();
 
@@ -91,6 +91,7 @@ private:
     OfferUse use_;                         // protected by the lock of all offers until is_offered()
     bool may_open_ = true;                 // the same
     bool is_copied_ = false;               // to the place
+    bool has_failed_ = false;              // the copy, and its end may not be known
     CopyTicket copy_;                      // under way, to the place
     std::optional<BorrowedEngine> engine_;  // of copy_
 };

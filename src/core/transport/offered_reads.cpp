@@ -49,6 +49,7 @@ void OfferedReads::finish(uint64_t id, const OfferUse &offer) {
     const Operation &operation = operations_.at(id);
     const bool is_read = read_now(operation.local, operation.length, offer);
     if (!is_read && words(offer).phase(offer.id) != OfferedMessage::Phase::ended) {
+        (void)ask(offer);
         operations_.ask_peer(id, false);
         return;
     }

@@ -19,11 +19,14 @@ public:
     OfferedReads(PeerChannel &channel, Operations &operations)
         : channel_(channel), operations_(operations) {}
 
-    /** Whether this process may copy the message from the sender's GPU memory; the sender waits for
-     * the end of the transfer then. If not, read_now() or start() is next. */
-    bool claim(const OfferUse &offer) { return words(offer).claim(offer.id); }
-    /** After the copy. False: it does not count, because the sender did not wait; start() is next.
+    // If these return false, read_now() or start() is next.
+    /** Whether this process may copy the message from the sender's GPU memory; confirm() follows.
      */
+    bool claim(const OfferUse &offer) { return words(offer).claim(offer.id); }
+    /** Whether this process may ask the sender for the block, and the sender makes progress until
+     * it has copied it. */
+    bool ask(const OfferUse &offer) { return words(offer).ask(offer.id); }
+    /** After the copy. False: it does not count, because the sender did not wait. */
     bool confirm(const OfferUse &offer) { return words(offer).confirm(offer.id); }
 
     /** True when the message is in `local`. */

@@ -104,12 +104,16 @@ Status Transfers::get(void *local, size_t length, const RemoteMemory &remote, co
     return Status::in_progress;
 }
 
-/** Whether the message comes as any other, and the sender waits for it. Within a GPU the ring is
- * quicker, too, than two copies one after the other (doc/decisions/openmpi-fast-completion.md). */
+/** Whether the message comes by this path, as any other. Within a GPU, the peer's copy or the ring
+ * is quicker, too, than two copies one after the other
+ * (doc/decisions/openmpi-fast-completion.md). */
 bool Transfers::claim(const Operation &get, TransferPath path) {
-    const bool is_quicker =
-        path == TransferPath::direct || direct_.same_gpu(get.remote.buffer, get.local_info);
-    return is_quicker && offered_reads_.claim(get.remote.offer);
+    const OfferUse &offer = get.remote.offer;
+    if (path == TransferPath::direct) {
+        return offered_reads_.claim(offer);
+    }
+    return path == TransferPath::request && direct_.same_gpu(get.remote.buffer, get.local_info) &&
+           offered_reads_.ask(offer);
 }
 
 /** A message that its sender copies. */
@@ -134,7 +138,10 @@ void Transfers::start_get(uint64_t id, PathChoice choice, PathQuery query) {
             choice = choose_path(parts_, operation, query);
         }
     }
-    if (choice.path == TransferPath::host_read) {
+    const OfferUse &offer = operation.remote.offer;
+    if (choice.path != TransferPath::direct && offer.exists() && !offered_reads_.ask(offer)) {
+        offered_reads_.start(id);
+    } else if (choice.path == TransferPath::host_read) {
         host_reads_.start(id);
     } else if (choice.path == TransferPath::wait) {
         held_.push_back({id, operation.remote.buffer.buffer_id, std::nullopt});
@@ -291,12 +298,22 @@ void Transfers::end_direct_copy(DirectCopy &copy) {
     operations_.end(copy.transfer.id, Status::ok);
 }
 
+/** A get that this process could not copy. */
+void Transfers::ask_instead(uint64_t id) {
+    const OfferUse &offer = operations_.at(id).remote.offer;
+    if (offer.exists() && !offered_reads_.ask(offer)) {
+        offered_reads_.start(id);
+        return;
+    }
+    parts_.receiver.gpu_ring().check();
+    operations_.ask_peer(id, false);
+}
+
 /** A direct copy failed, or what it has read does not count: the data goes through the ring. */
 void Transfers::take_other_path(DirectCopy &copy) {
     switch (copy.purpose) {
         case DirectCopy::Purpose::get:
-            parts_.receiver.gpu_ring().check();
-            operations_.ask_peer(copy.transfer.id, false);
+            ask_instead(copy.transfer.id);
             break;
         case DirectCopy::Purpose::put:
             sender_.add_put(copy.transfer);

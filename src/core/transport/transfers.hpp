@@ -77,6 +77,7 @@ private:
     void start_get(uint64_t id, PathChoice choice, PathQuery query);
     bool claim(const Operation &get, TransferPath path);
     Status get_offered(Operation &&get);
+    void ask_instead(uint64_t id);
     void start_put(const ChunkedTransfer &transfer, bool is_new);
     void release_held(uint64_t buffer_id);
     void end_direct_copy(DirectCopy &copy);

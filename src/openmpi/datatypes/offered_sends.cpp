@@ -75,17 +75,20 @@ public:
     /** After is_sent(). */
     ucs_status_t status() const { return status_; }
 
-    /** Makes progress until the program may use its memory. True: UCP has not completed the message
-     * yet. */
-    bool wait() {
+    enum class End { completed, read, taken_back };
+    /** Makes progress until UCP has completed the message, or the program may use its memory. */
+    End wait() {
         const uint64_t late = monotonic_nanoseconds() + kPatience;
         while (!is_sent()) {
             make_progress();
-            if (offer_->is_read() || (monotonic_nanoseconds() > late && offer_->take_back())) {
-                return true;
+            if (offer_->is_read()) {
+                return End::read;
+            }
+            if (monotonic_nanoseconds() > late && offer_->take_back()) {
+                return End::taken_back;
             }
         }
-        return false;
+        return End::completed;
     }
 
 private:
@@ -139,10 +142,10 @@ std::optional<ucs_status_ptr_t> send_offered(ucp_ep_h ep, const StridedRows &row
         receivers.note(ep, false);
         return request;
     }
-    const bool detached = send->offer().detach();
-    const bool is_under_way = detached || send->wait();
-    receivers.note(ep, !detached && (!is_under_way || send->offer().is_read()));
-    if (is_under_way && send->let_go()) {
+    using End = OfferedSend::End;
+    const End end = send->offer().detach() ? End::taken_back : send->wait();
+    receivers.note(ep, end != End::taken_back);
+    if (end != End::completed && send->let_go()) {
         (void)send.release();
         return nullptr;
     }

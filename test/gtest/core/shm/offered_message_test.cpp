@@ -47,6 +47,23 @@ TEST_F(OfferedMessages, ThatAreClaimedAreReadOrTakenBack) {
     EXPECT_EQ(message_.phase(8), Phase::complete);
 }
 
+TEST_F(OfferedMessages, ThatAreAskedForAreNotTakenBack) {
+    message_.open(7);
+    EXPECT_TRUE(message_.ask(7));
+    EXPECT_TRUE(message_.ask(7));  // for another part
+    EXPECT_FALSE(message_.claim(7));
+    EXPECT_FALSE(message_.complete(7));
+    EXPECT_FALSE(message_.complete_claimed(7));
+    message_.open(8);
+    EXPECT_TRUE(message_.claim(8));
+    EXPECT_TRUE(message_.ask(8));
+    EXPECT_FALSE(message_.complete_claimed(8));
+    message_.open(9);
+    EXPECT_TRUE(message_.complete(9));
+    EXPECT_FALSE(message_.ask(9));
+    EXPECT_FALSE(message_.ask(10));
+}
+
 TEST_F(OfferedMessages, ThatAreWithdrawnAreNotClaimed) {
     message_.open(7);
     message_.withdraw(7);
@@ -70,7 +87,7 @@ TEST_F(OfferedMessages, OfAnotherUseAreNobodys) {
 }
 
 TEST_F(OfferedMessages, WithoutSenseAreEnded) {
-    for (const uint64_t word : {uint64_t{7} << 32 | 6, uint64_t{7} << 32 | 0xffffffff, uint64_t{7},
+    for (const uint64_t word : {uint64_t{7} << 32 | 7, uint64_t{7} << 32 | 0xffffffff, uint64_t{7},
                                 ~uint64_t{0}, uint64_t{1}}) {
         message_.state.store(word);
         EXPECT_EQ(message_.phase(7), Phase::ended);

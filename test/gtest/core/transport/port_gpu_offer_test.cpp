@@ -426,22 +426,28 @@ TEST_F(PortGpuOffer, WithoutAMappingItIsNotClaimed) {
     EXPECT_EQ(read(target, kBytes), expected);
 }
 
-// By way of the ring; the sender takes the message back when its copy has read it.
-TEST_F(PortGpuOffer, WithinAGpuItIsClaimed) {
+// By way of the ring: the sender makes progress until its copy has read the message.
+TEST_F(PortGpuOffer, WithinAGpuItIsAskedFor) {
     Buffer target(MemoryKind::device, kBytes);
     TestPort receiver(kSmallPort);
-    source_.fill(1);
-    const std::vector<unsigned char> expected = contents(row());
-    Offered offered(sender_, row());
-    ASSERT_EQ(receiver.connection(sender_).get(target.data(), kBytes, offered.key(), nullptr,
-                                               outcome_.completion()),
-              Status::in_progress);
-    EXPECT_FALSE((*offered).detach());
-    EXPECT_TRUE(progress_until({&sender_}, [&] { return (*offered).take_back(); }));
-    source_.fill(98);
-    EXPECT_TRUE(progress_until({&receiver, &sender_}, [&] { return outcome_.done(); }));
-    EXPECT_EQ(outcome_.status, Status::ok);
-    EXPECT_EQ(read(target, kBytes), expected);
+    for (const StridedRows &message : {row(), rows()}) {
+        source_.fill(message.count);
+        target.fill(99);
+        const std::vector<unsigned char> expected = contents(message);
+        Offered offered(sender_, message);
+        outcome_ = Outcome();
+        ASSERT_EQ(receiver.connection(sender_).get(target.data(), kBytes, offered.key(), nullptr,
+                                                   outcome_.completion()),
+                  Status::in_progress);
+        EXPECT_FALSE((*offered).detach());
+        EXPECT_FALSE((*offered).is_read());
+        EXPECT_FALSE((*offered).take_back());
+        EXPECT_TRUE(progress_until({&receiver, &sender_}, [&] { return (*offered).is_read(); }));
+        source_.fill(98);
+        EXPECT_TRUE(progress_until({&receiver, &sender_}, [&] { return outcome_.done(); }));
+        EXPECT_EQ(outcome_.status, Status::ok);
+        EXPECT_EQ(read(target, kBytes), expected);
+    }
 }
 
 TEST_F(PortGpuOffer, OutlivesThePort) {
