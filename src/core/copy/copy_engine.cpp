@@ -37,7 +37,7 @@ bool complete_source(const CopyJob &job) {
 /** The rows to read instead of a whole block that is not filled. Empty: there is no such block, or
  * it is too long: copies of rows to pageable host memory are slow, and copy_any() takes another way
  * for short ones only. */
-std::optional<RowViews::Reading> rows_to_read(const CopyJob &job) {
+std::optional<RowViews::Source> rows_to_read(const CopyJob &job) {
     return job.rows.count == 1 && job.length <= PinnedBufferPool::kSmallBlockBytes
                ? RowViews::instance().source(job.source, job.length)
                : std::nullopt;
@@ -180,11 +180,11 @@ Status CopyEngine::start(const CopyJob &job, CopyTicket *ticket) {
     if (job.length == 0) {
         return Status::ok;
     }
-    if (std::optional<RowViews::Reading> source = rows_to_read(job)) {
+    if (std::optional<RowViews::Source> source = rows_to_read(job)) {
         const MemoryInfo info = query_memory(reinterpret_cast<const void *>(source->rows.address));
         const Status status = start(reading(source->rows, info, job), ticket);
         if (status == Status::in_progress) {
-            ticket->reading = std::move(source->hold);
+            ticket->reading = std::move(source->reading);
         }
         return status;
     }
@@ -242,7 +242,7 @@ Status CopyEngine::copy(const CopyJob &job) {
     if (job.length == 0) {
         return Status::ok;
     }
-    if (const std::optional<RowViews::Reading> source = rows_to_read(job)) {
+    if (const std::optional<RowViews::Source> source = rows_to_read(job)) {
         const MemoryInfo info = query_memory(reinterpret_cast<const void *>(source->rows.address));
         return copy(reading(source->rows, info, job));
     }

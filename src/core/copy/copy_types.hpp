@@ -14,6 +14,7 @@ namespace gpushm {
 
 struct CopyBatch;
 class MailboxReceiver;
+class RowReading;
 
 /** Which way a copy goes, seen from the GPU. The direction decides the stream, so that both
  * directions of the link are busy at once. A copy between two GPU buffers is to_gpu. */
@@ -86,7 +87,7 @@ enum class KernelsEnd {
 struct CopyTicket {
     std::shared_ptr<CopyBatch> batch;
     size_t index = 0;
-    std::shared_ptr<const void> reading = nullptr;  // of RowViews, while the copy reads rows
+    std::shared_ptr<RowReading> reading = nullptr;  // of a copy that reads rows of RowViews
 };
 
 /** The most jobs that CopyEngine::start_by_kernel() takes. */

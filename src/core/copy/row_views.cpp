@@ -93,21 +93,6 @@ bool RowViews::move_source(const void *block, const void *address) {
     return true;
 }
 
-bool RowViews::close_read_source(const void *block) {
-    std::shared_ptr<View> view;
-    {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        view = sources_.find(block);
-        if (view == nullptr || view->readings != 0 || !(view->begun || view->packed)) {
-            return false;
-        }
-        view->hidden = true;
-    }
-    const std::lock_guard<std::mutex> packing(view->packing);
-    view->closed = true;
-    return true;
-}
-
 bool RowViews::is_being_read(const void *block) const {
     const std::lock_guard<std::mutex> lock(mutex_);
     const std::shared_ptr<View> view = sources_.find(block);
@@ -147,28 +132,27 @@ std::optional<StridedRows> RowViews::destination(const void *address, size_t len
     return view != nullptr ? std::optional(view->rows) : std::nullopt;
 }
 
-std::optional<RowViews::Reading> RowViews::source(const void *address, size_t length) {
+std::optional<RowViews::Source> RowViews::source(const void *address, size_t length) {
     if (sources_.empty()) {
         return std::nullopt;
     }
-    std::shared_ptr<View> view;
-    StridedRows rows;
-    {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        view = find_whole(sources_, address, length);
-        if (view == nullptr || !view->may_be_told()) {
-            return std::nullopt;
-        }
-        view->told = true;
-        view->begun = true;
-        ++view->readings;
-        rows = view->rows;
+    auto reading = std::make_shared<RowReading>();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::shared_ptr<View> view = find_whole(sources_, address, length);
+    if (view == nullptr || !view->may_be_told()) {
+        return std::nullopt;
     }
-    const auto end = [this, view](const void *) {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        --view->readings;
-    };
-    return Reading{rows, std::shared_ptr<const void>(view.get(), end)};
+    view->told = true;
+    ++view->readings;
+    reading->view_ = view;
+    return Source{view->rows, std::move(reading)};
+}
+
+RowReading::~RowReading() {
+    if (view_ != nullptr) {
+        const std::lock_guard<std::mutex> lock(RowViews::instance().mutex_);
+        --view_->readings;
+    }
 }
 
 void RowViews::set_filled(const void *block) {
@@ -203,7 +187,7 @@ std::vector<std::shared_ptr<RowViews::View>> RowViews::unpacked(const void *addr
 
 bool RowViews::pack(View &view) {
     const std::lock_guard<std::mutex> lock(view.packing);
-    if (!view.packed && !view.closed) {
+    if (!view.packed) {
         view.packed = view.pack_rows(const_cast<void *>(view.block), view.rows);
     }
     return view.packed;

@@ -26,6 +26,8 @@ struct StridedRows {
     uint64_t extent() const { return (count - 1) * pitch + length; }
 };
 
+class RowReading;
+
 /** Fills `block` with the contents of `rows`, and waits; false, logged: the GPU fails. */
 using PackRows = bool (*)(void *block, const StridedRows &rows);
 
@@ -50,9 +52,6 @@ public:
      * there from now on. False: source() has told of the rows, and they are not read yet. Peers
      * that were told by name_source() are the caller's concern. */
     bool move_source(const void *block, const void *address);
-    /** The block is filled, or source() has told of the rows and they are read: then nobody is told
-     * any more, and the block cannot be filled. */
-    bool close_read_source(const void *block);
     /** source() has told of the rows, and they are not read yet. */
     bool is_being_read(const void *block) const;
     /** All that arrives at `block` may be written into `rows` instead, until remove(). Throws
@@ -64,13 +63,13 @@ public:
     /** The rows into which bytes for a block of `length` bytes at `address` may be written. */
     std::optional<StridedRows> destination(const void *address, size_t length) const;
 
-    struct Reading {
+    struct Source {
         StridedRows rows;
-        std::shared_ptr<const void> hold;  // until they are read
+        std::shared_ptr<RowReading> reading;  // kept until they are read
     };
     /** The rows that a block of `length` bytes at `address` stands for; empty where it does not, or
      * is filled. */
-    std::optional<Reading> source(const void *address, size_t length);
+    std::optional<Source> source(const void *address, size_t length);
 
     /** The only source in [address, +length), at `*block`. If there are several, which one key
      * cannot name, they are packed. */
@@ -86,6 +85,8 @@ public:
     bool is_filled(const void *block) const;
 
 private:
+    friend RowReading;
+
     struct View {
         const void *block;
         uint64_t buffer_id;  // MemoryInfo::buffer_id of the block, which may end with its context
@@ -97,8 +98,6 @@ private:
 
         // Of a source, protected by the mutex of the tables.
         bool hidden = false;    // nobody is told of the rows any more
-        bool closed = false;    // close_read_source(); protected by `packing` instead
-        bool begun = false;     // source() has told of the rows
         bool told = false;      // by source() or name_source()
         unsigned readings = 0;  // of source(), that have not ended
 
@@ -131,6 +130,20 @@ private:
     mutable std::mutex mutex_;  // of both tables; not held while anything is copied
     Table sources_;
     Table destinations_;
+};
+
+/** Somebody was told of the rows of a source, and has not read them yet. */
+class RowReading {
+public:
+    RowReading() = default;
+    ~RowReading();
+    RowReading(const RowReading &) = delete;
+    RowReading &operator=(const RowReading &) = delete;
+
+private:
+    friend RowViews;
+
+    std::shared_ptr<RowViews::View> view_;
 };
 
 }  // namespace gpushm

@@ -29,8 +29,8 @@ struct OfferUse {
  *
  *   open -> claimed      by the receiver, before it reads the sender's memory itself
  *   claimed -> done      by the receiver, when it has read it: the sender's memory is free
- *   open -> asked        by the receiver, before it asks the sender for the block: the sender goes
- *   claimed -> asked     on when its own copies have read its memory
+ *   claimed -> asked     by the receiver, which cannot copy, before it asks the sender for the
+ *                        block: the sender waits for UCP
  *   open -> complete     by the sender, when the bytes are in `data`
  *   claimed -> complete  the same, when the receiver is late: the receiver drops what it has read
  *                        itself, and the mapping that it reads by stays readable
@@ -41,8 +41,8 @@ struct OfferUse {
  * afterwards drops what it has read.
  *
  * If the sender dies, the receiver's connection notices it; `data` stays readable. If the receiver
- * dies behind a claim, the sender completes the message and goes on; behind `asked`, it goes on
- * when its copies have ended. A receiver that writes nonsense can only spoil messages that it is
+ * dies behind a claim, the sender completes the message and goes on; behind `asked`, UCP notices
+ * it, as with a long message. A receiver that writes nonsense can only spoil messages that it is
  * sent, or make the sender wait for UCP. */
 struct alignas(64) OfferedMessage {
     enum class Phase : uint32_t { ended, open, claimed, done, asked, complete, withdrawn };
@@ -70,8 +70,8 @@ struct alignas(64) OfferedMessage {
     bool confirm(uint32_t id) { return change(id, Phase::claimed, Phase::done); }
     /** False: the sender has copied the message, or does nothing more for it. */
     bool ask(uint32_t id) {
-        return change(id, Phase::open, Phase::asked) || change(id, Phase::claimed, Phase::asked) ||
-               phase(id) == Phase::asked || phase(id) == Phase::withdrawn;
+        return change(id, Phase::claimed, Phase::asked) || phase(id) == Phase::asked ||
+               phase(id) == Phase::withdrawn;
     }
 
     /** `ended` also where another use has begun, and where the word makes no sense. */

@@ -260,12 +260,11 @@ std::optional<DirectTransfers::Plan> DirectTransfers::plan_push(const ChunkedTra
     if (peer_can_copy && !copies_for_both(buffer, transfer.source_info, transfer.total)) {
         return std::nullopt;
     }
-    const std::optional<RowViews::Reading> reading =
+    const std::optional<RowViews::Source> rows =
         RowViews::instance().source(transfer.source, transfer.total);
-    StridedRows source =
-        reading ? reading->rows : in_one_row(to_number(transfer.source), transfer.total);
+    StridedRows source = rows ? rows->rows : in_one_row(to_number(transfer.source), transfer.total);
     LocalMemory local = transfer.local();
-    if (reading) {
+    if (rows) {
         local.address = to_pointer(source.address);
         local.info = query_memory(local.address);
         local.extent = source.extent();
@@ -279,7 +278,7 @@ std::optional<DirectTransfers::Plan> DirectTransfers::plan_push(const ChunkedTra
     DirectCopy copy = {DirectCopy::Purpose::push, transfer};
     copy.shared = &channel_.mailbox.shared_transfer(request.shared.index);
     copy.shared_id = request.shared.id;
-    copy.reading = reading ? reading->hold : nullptr;
+    copy.reading = rows ? rows->reading : nullptr;
     StridedRows destination = in_one_row(to_number(view.address), transfer.total);
     split_alike(&source, &destination);
     return Plan{std::move(copy), destination, source, std::move(view)};

@@ -32,7 +32,7 @@ struct DirectCopy {
     ChunkedTransfer transfer;  // get: only id, owner and total
     CopyTicket ticket = {};
     std::shared_ptr<PeerMapping> mapping = nullptr;  // null: the peer is this process
-    std::shared_ptr<const void> reading = nullptr;   // push: of RowViews, if it reads rows
+    std::shared_ptr<RowReading> reading = nullptr;   // push: if it reads rows of RowViews
     HostRegistrationCache::Hold pin = nullptr;       // null: local memory is not pageable
     const void *filled = nullptr;      // get: the RowViews destination whose rows it writes
     SharedTransfer *shared = nullptr;  // push: the peer's permission; its one piece is claimed
@@ -87,8 +87,6 @@ public:
     /** Whether this process is to copy `length` bytes of a pair that shares its GPU, in either
      * direction. */
     bool copies_for_both(const BufferKey &buffer, const MemoryInfo &local_info, uint64_t length);
-    /** Whether both are memory of one GPU. */
-    bool same_gpu(const BufferKey &buffer, const MemoryInfo &local_info) const;
     /** Whether host memory most likely goes to a peer's GPU by a push. */
     bool is_for_push(const MemoryInfo &info, const void *address, size_t length) const;
 
@@ -112,6 +110,7 @@ public:
     void forget_words() { writer_.forget(); }
 
 private:
+    bool same_gpu(const BufferKey &buffer, const MemoryInfo &local_info) const;
     bool leaves_to_peer(const BufferKey &buffer, const MemoryInfo &local_info);
     bool may_copy(const RemoteMemory &remote, const MemoryInfo &local_info, uint64_t length);
     View view_remote(const BufferKey &buffer, uint64_t address, uint64_t extent,

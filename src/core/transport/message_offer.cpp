@@ -128,12 +128,7 @@ bool MessageOffer::is_claimed() const {
 }
 
 bool MessageOffer::is_read() {
-    const OfferedMessage::Phase phase =
-        use_.exists() ? place().phase(use_.id) : OfferedMessage::Phase::ended;
-    const bool by_receiver = phase == OfferedMessage::Phase::done;
-    const bool by_us =
-        phase == OfferedMessage::Phase::asked && RowViews::instance().close_read_source(block());
-    return (by_receiver || by_us) && end_copy();
+    return use_.exists() && place().phase(use_.id) == OfferedMessage::Phase::done && end_copy();
 }
 
 /** A receiver that waits for the message claims it about a microsecond after it was sent. */

@@ -65,8 +65,7 @@ public:
      * message without this process, or else in the block. False: is_read() or take_back() follow,
      * or UCP has to complete the message, because it reads the rows, or the GPU failed, logged. */
     bool detach();
-    /** Behind a detach() that returned false: the receiver, or this process for it, has read the
-     * message. */
+    /** Behind a detach() that returned false: the receiver has read the message. */
     bool is_read();
     /** As detach(), for a message whose receiver has claimed it, but does not make progress. */
     bool take_back();

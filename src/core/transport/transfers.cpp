@@ -86,7 +86,8 @@ Status Transfers::get(void *local, size_t length, const RemoteMemory &remote, co
     memory_.begin_transfer();
     PathQuery query = {true, is_awaited(remote.buffer.buffer_id)};
     PathChoice choice = choose_path(parts_, operation, query);
-    if (remote.offer.exists() && !claim(operation, choice.path)) {
+    const bool may_copy = choice.path == TransferPath::direct && offered_reads_.claim(remote.offer);
+    if (remote.offer.exists() && !may_copy) {
         return get_offered(std::move(operation));
     }
     if (choice.path == TransferPath::read_now) {
@@ -102,18 +103,6 @@ Status Transfers::get(void *local, size_t length, const RemoteMemory &remote, co
     start_get(id, std::move(choice), query);
     (void)start.release();
     return Status::in_progress;
-}
-
-/** Whether the message comes by this path, as any other. Within a GPU, the peer's copy or the ring
- * is quicker, too, than two copies one after the other
- * (doc/decisions/openmpi-fast-completion.md). */
-bool Transfers::claim(const Operation &get, TransferPath path) {
-    const OfferUse &offer = get.remote.offer;
-    if (path == TransferPath::direct) {
-        return offered_reads_.claim(offer);
-    }
-    return path == TransferPath::request && direct_.same_gpu(get.remote.buffer, get.local_info) &&
-           offered_reads_.ask(offer);
 }
 
 /** A message that its sender copies. */

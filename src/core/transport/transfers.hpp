@@ -75,7 +75,6 @@ private:
 
     bool is_awaited(uint64_t buffer_id) const;
     void start_get(uint64_t id, PathChoice choice, PathQuery query);
-    bool claim(const Operation &get, TransferPath path);
     Status get_offered(Operation &&get);
     void ask_instead(uint64_t id);
     void start_put(const ChunkedTransfer &transfer, bool is_new);

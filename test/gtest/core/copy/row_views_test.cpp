@@ -256,28 +256,6 @@ TEST_F(RowViewsTest, WhatSomebodyWasToldOfMustStay) {
     EXPECT_FALSE(views_.fill_untold(elements_.data()));  // no source
 }
 
-TEST_F(RowViewsTest, AReadSourceIsClosed) {
-    const LogCapture log;
-    add_row_source(block_.data(), rows_in(elements_));
-    EXPECT_FALSE(views_.close_read_source(block_.data()));  // nobody has read it
-    auto reading = views_.source(block_.data(), kCount * kRow);
-    EXPECT_TRUE(views_.is_being_read(block_.data()));
-    EXPECT_FALSE(views_.close_read_source(block_.data()));
-    reading.reset();
-    EXPECT_FALSE(views_.is_being_read(block_.data()));
-    EXPECT_TRUE(views_.close_read_source(block_.data()));
-    EXPECT_FALSE(views_.source(block_.data(), kCount * kRow).has_value());
-    unsigned char byte = 0;
-    EXPECT_EQ(copy_any(&byte, block_.data(), 1), Status::gpu_error);
-    views_.remove(block_.data());
-    add_row_source(block_.data(), rows_in(elements_));
-    EXPECT_TRUE(views_.pack(block_.data(), kCount * kRow));
-    const std::vector<unsigned char> expected = packed();
-    EXPECT_TRUE(views_.close_read_source(block_.data()));
-    elements_.fill(3);
-    EXPECT_EQ(contents(0, expected.size()), expected);
-}
-
 // An asynchronous copy of a block reads the rows until it has ended.
 TEST_F(RowViewsTest, ACopyUnderWayReadsTheRows) {
     constexpr size_t kShort = 40;  // rows; longer blocks are filled
