@@ -5,6 +5,7 @@
 #include "core/base/monotonic_clock.hpp"
 #include "core/base/no_throw.hpp"
 #include "core/memory/buffer_key.hpp"
+#include "core/standby/gpu_sharing.hpp"
 #include "core/transport/message_offer.hpp"
 #include "openmpi/binding/no_throw_calls.hpp"
 #include "openmpi/binding/open_mpi_progress.hpp"
@@ -20,7 +21,16 @@
 namespace gpushm::openmpi {
 namespace {
 
+// Bytes. Shorter messages are quicker in host memory where the standby kernel copies them; nobody
+// else uses the GPU then (doc/decisions/openmpi-fast-completion.md).
+constexpr uint64_t kShortestOffer = 256;
+
 bool can_wait = false;  // constant after prepare_offered_sends()
+
+bool has_offered_length(uint64_t bytes, const MemoryInfo &info) {
+    const bool is_shared = GpuSharing::instance().others(info.device) != GpuSharing::Others::none;
+    return bytes <= MessageOffer::kMostBytes && (is_shared || bytes >= kShortestOffer);
+}
 
 /** Whether receivers behind an endpoint copy what they are offered. Never destroyed: MPI may be
  * used while the process ends. */
@@ -129,7 +139,7 @@ void prepare_offered_sends(const OpenMpiLibrary &library) {
 std::optional<ucs_status_ptr_t> send_offered(ucp_ep_h ep, const StridedRows &rows,
                                              const MemoryInfo &info, ucp_tag_t tag) {
     Receivers &receivers = Receivers::instance();
-    if (!can_wait || rows.bytes() > MessageOffer::kMostBytes || others_reach_gpu_memory() ||
+    if (!can_wait || !has_offered_length(rows.bytes(), info) || others_reach_gpu_memory() ||
         !make_buffer_key(info).can_be_mapped() || !receivers.may_be_offered(ep)) {
         return std::nullopt;
     }
