@@ -4,7 +4,6 @@
 #include "core/copy/copy_pieces.hpp"
 
 namespace gpushm {
-namespace {
 
 bool pack_rows(void *block, const StridedRows &rows) {
     const CopyPiece piece = {block,
@@ -13,8 +12,6 @@ bool pack_rows(void *block, const StridedRows &rows) {
                              {rows.count, rows.length, rows.pitch}};
     return copy_pieces({piece}) == Status::ok;
 }
-
-}  // namespace
 
 void add_row_source(const void *block, const StridedRows &rows) {
     RowViews::instance().add_source(block, rows, pack_rows);

@@ -6,7 +6,10 @@
 
 namespace gpushm {
 
-/** RowViews::add_source(), with copy_pieces() to fill the block. Throws std::bad_alloc. */
+/** A PackRows by copy_pieces(); the block may be in host memory. */
+bool pack_rows(void *block, const StridedRows &rows);
+
+/** RowViews::add_source(), with pack_rows() to fill the block. Throws std::bad_alloc. */
 void add_row_source(const void *block, const StridedRows &rows);
 
 }  // namespace gpushm

@@ -3,7 +3,6 @@
 
 #include "core/base/monotonic_clock.hpp"
 #include "core/base/no_throw.hpp"
-#include "core/copy/copy_pieces.hpp"
 #include "core/copy/row_packing.hpp"
 
 #include <iterator>
@@ -204,11 +203,7 @@ bool MessageOffer::copy_to_place(bool also_if_claimed) {
 
 /** By other means, when nothing was started. */
 bool MessageOffer::copy_again() {
-    const CopyPiece piece = {place().data,
-                             reinterpret_cast<const void *>(rows_.address),
-                             rows_.length,
-                             {rows_.count, rows_.length, rows_.pitch}};
-    has_failed_ = copy_pieces({piece}) != Status::ok;
+    has_failed_ = !pack_rows(place().data, rows_);
     return !has_failed_;
 }
 

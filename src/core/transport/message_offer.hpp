@@ -10,7 +10,6 @@
 #include "core/pinning/device_buffer_pool.hpp"
 #include "core/shm/offered_message.hpp"
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
