@@ -5,11 +5,6 @@
 
 namespace gpushm {
 
-KnownHostPages &KnownHostPages::instance() {
-    static KnownHostPages pages;  // trivially destroyed: the process ends with it as it is
-    return pages;
-}
-
 void KnownHostPages::forget(const void *begin, size_t length) {
     if (length == 0) {
         return;

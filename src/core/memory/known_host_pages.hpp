@@ -16,7 +16,7 @@ namespace gpushm {
 class KnownHostPages {
 public:
     /** The one of the process; never destroyed. */
-    static KnownHostPages &instance();
+    static KnownHostPages &instance() { return of_process_; }
 
     /** From now on forget() is called before pages go away. Until then no page is kept. */
     void trust() { trusted_.store(true, std::memory_order_release); }
@@ -51,8 +51,13 @@ private:
     Slot &slot(const void *address) { return slots_[index(page(address))]; }
     static void clear(Slot &slot, uintptr_t first, uintptr_t last);
 
+    static KnownHostPages of_process_;
+
     std::atomic<bool> trusted_{false};
     Slot slots_[kSlots] = {};
 };
+
+// Initialised before anything runs, and trivially destroyed: the process ends with it as it is.
+inline KnownHostPages KnownHostPages::of_process_;
 
 }  // namespace gpushm

@@ -159,7 +159,7 @@ MemoryInfo meet_memory(const void *address) {
 
 }  // namespace
 
-MemoryInfo query_memory(const void *address) {
+MemoryInfo query_any_memory(const void *address) {
     MemoryInfo info;
     if (!is_known(address, &info)) {
         return meet_memory(address);

@@ -2,6 +2,7 @@
 // Asking what kind of memory a pointer names.
 #pragma once
 
+#include "core/memory/known_host_pages.hpp"
 #include "core/memory/memory_info.hpp"
 
 namespace gpushm {
@@ -17,7 +18,10 @@ namespace gpushm {
  * application that have returned before they are done (core/cuda/unfinished_copies.hpp). Where
  * those are not noted (early_returns_are_noted()), it calls be_synchronous() the first time that it
  * sees an allocation. */
-MemoryInfo query_memory(const void *address);
+inline MemoryInfo query_memory(const void *address);
+
+/** query_memory() for memory that may be other memory than the CPU's. */
+MemoryInfo query_any_memory(const void *address);
 
 /** What the memory at `address` is, for callers that do not use its contents: waits for nothing,
  * and remembers nothing new. */
@@ -32,5 +36,10 @@ void be_synchronous(const MemoryInfo &info, const void *address);
 /** Whether host memory is page-locked now, and kernels find it at its address in this process. A
  * context must be current. One driver call. */
 bool is_mapped_for_kernels(const void *address);
+
+// Host programs ask about each buffer of each call of MPI several times.
+inline MemoryInfo query_memory(const void *address) {
+    return KnownHostPages::instance().contains(address) ? MemoryInfo() : query_any_memory(address);
+}
 
 }  // namespace gpushm

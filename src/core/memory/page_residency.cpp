@@ -89,10 +89,8 @@ bool resides_on_cpu(const void *address, size_t length) {
                : pagemap.ends_present(first, 1) && pagemap.ends_present(last, 1);
 }
 
-bool gpu_copies(const MemoryInfo &info, const void *address, size_t length) {
-    return info.kind == MemoryKind::device ||
-           (info.kind == MemoryKind::managed &&
-            !(has_concurrent_access(info.device) && resides_on_cpu(address, length)));
+bool cpu_copies_managed(const MemoryInfo &info, const void *address, size_t length) {
+    return has_concurrent_access(info.device) && resides_on_cpu(address, length);
 }
 
 }  // namespace gpushm

@@ -19,8 +19,14 @@ bool resides_on_cpu(const void *address, size_t length);
  * the CPU does. Thread safe; asks the driver once for each device. */
 bool has_concurrent_access(CUdevice device);
 
+/** Whether the CPU copies this managed memory, because it resides there. `info` describes it. */
+bool cpu_copies_managed(const MemoryInfo &info, const void *address, size_t length);
+
 /** Whether a GPU copies this memory: device memory always, managed memory unless it resides on the
  * CPU. `info` describes it. */
-bool gpu_copies(const MemoryInfo &info, const void *address, size_t length);
+inline bool gpu_copies(const MemoryInfo &info, const void *address, size_t length) {
+    return info.kind == MemoryKind::device ||
+           (info.kind == MemoryKind::managed && !cpu_copies_managed(info, address, length));
+}
 
 }  // namespace gpushm

@@ -4,8 +4,6 @@
 #include "core/base/log.hpp"
 #include "core/base/no_throw.hpp"
 #include "core/cuda/cuda_driver.hpp"
-#include "core/memory/memory_query.hpp"
-#include "core/memory/page_residency.hpp"
 #include "openmpi/binding/mpi_call.hpp"
 #include "openmpi/binding/mpi_world.hpp"
 
@@ -22,10 +20,6 @@ bool process_uses_cuda() {
 int (*call_errhandler)(void *communicator, int code) = nullptr;
 
 }  // namespace
-
-bool is_gpu_memory(const void *address) {
-    return address != nullptr && gpu_copies(query_memory(address), address, 1);
-}
 
 bool is_gpu_memory(const OpalDatatype &datatype, const void *base) {
     if (base == nullptr) {

@@ -4,6 +4,8 @@
 #pragma once
 
 #include "core/copy/copy_pieces.hpp"
+#include "core/memory/memory_query.hpp"
+#include "core/memory/page_residency.hpp"
 #include "openmpi/binding/opal_datatype.hpp"
 
 #include <cstddef>
@@ -13,7 +15,9 @@ namespace gpushm::openmpi {
 
 /** Whether a GPU has to copy the memory at `address`: device memory, or managed memory whose pages
  * are not on the CPU. False for null. */
-bool is_gpu_memory(const void *address);
+inline bool is_gpu_memory(const void *address) {
+    return address != nullptr && gpu_copies(query_memory(address), address, 1);
+}
 
 /** Whether a GPU has to copy elements of `datatype` at `base`, judged by the first byte. A null
  * base means absolute addresses (MPI_BOTTOM), which may be in several kinds of memory: true if the

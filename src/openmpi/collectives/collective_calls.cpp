@@ -186,7 +186,7 @@ template <Name kName, typename Count>
 bool is_small_reduction(const void *send, void *receive, Count count, Handle datatype,
                         const LastParameters &last, OwnBuffers *own) {
     Group group;
-    if (!concern_gpu(send, receive) || !find_group(last.communicator, &group)) {
+    if (!find_group(last.communicator, &group)) {
         return false;
     }
     const size_t element = small_element(datatype);
@@ -202,6 +202,12 @@ template <Name kName, typename Count, typename... Last>
 struct Reduction {
     static int call(const void *send, void *receive, Count count, Handle datatype, Handle operation,
                     Last... last) {
+        if (!concern_gpu(send, receive)) {
+            return checked([&] {
+                return replaced_by<&Reduction::call>(send, receive, count, datatype, operation,
+                                                     last...);
+            });
+        }
         const LastParameters parameters(last...);
         const auto run = [&](const void *from, void *to) {
             const CurrentReduction current(from, to, datatype, operation,

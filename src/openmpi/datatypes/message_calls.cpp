@@ -62,19 +62,21 @@ bool has_callback(const ucp_request_param_t *parameters) {
     return (parameters->op_attr_mask & UCP_OP_ATTR_FIELD_CALLBACK) != 0;
 }
 
-/** Calls `post` for a message that is not changed. Where its buffer is known to be host memory, the
- * parameters say so, and UCP asks no memory domain about it: each question takes a look at UCX's
- * memory type cache and two calls. */
-template <typename Post>
-ucs_status_ptr_t forward(const void *buffer, const ucp_request_param_t *parameters, Post post) {
+/** Whether the message is contiguous in memory that is known to be host memory, and `post_as_host`
+ * understands its parameters. */
+bool is_known_host_message(const void *buffer, const ucp_request_param_t *parameters) {
     constexpr uint32_t kFields = UCP_OP_ATTR_FIELD_REQUEST | UCP_OP_ATTR_FIELD_CALLBACK |
                                  UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_DATATYPE;
     constexpr uint32_t kFlags = UCP_OP_ATTR_FLAG_NO_IMM_CMPL | UCP_OP_ATTR_FLAG_FAST_CMPL |
                                 UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL | UCP_OP_ATTR_FLAG_MULTI_SEND;
-    if ((parameters->op_attr_mask & ~(kFields | kFlags)) != 0 ||
-        !is_contiguous(datatype_of(parameters)) || !KnownHostPages::instance().contains(buffer)) {
-        return post(parameters);
-    }
+    return (parameters->op_attr_mask & ~(kFields | kFlags)) == 0 &&
+           is_contiguous(datatype_of(parameters)) && KnownHostPages::instance().contains(buffer);
+}
+
+/** Calls `post` for a known host message. The parameters say what it is, and UCP asks no memory
+ * domain about it: each question takes a look at UCX's memory type cache and two calls. */
+template <typename Post>
+ucs_status_ptr_t post_as_host(const ucp_request_param_t *parameters, Post post) {
     ucp_request_param_t told;
     told.op_attr_mask = parameters->op_attr_mask | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
     told.request = parameters->request;
@@ -246,6 +248,12 @@ std::optional<ucs_status_ptr_t> offer_rows(ucp_ep_h ep, const StagedMessage &mes
 
 ucs_status_ptr_t tag_send_nbx(ucp_ep_h ep, const void *buffer, size_t count, ucp_tag_t tag,
                               const ucp_request_param_t *parameters) {
+    const auto post = [&](const ucp_request_param_t *told) {
+        return ucp().tag_send_nbx(ep, buffer, count, tag, told);
+    };
+    if (is_known_host_message(buffer, parameters)) {
+        return post_as_host(parameters, post);
+    }
     switch (choose_fast_send(buffer, count, tag, parameters)) {
         case FastSend::awaited:
             return send_awaited(ep, buffer, count, tag, parameters);
@@ -262,9 +270,7 @@ ucs_status_ptr_t tag_send_nbx(ucp_ep_h ep, const void *buffer, size_t count, ucp
         }
     }
     if (message == nullptr || !message->pack()) {
-        return forward(buffer, parameters, [&](const ucp_request_param_t *told) {
-            return ucp().tag_send_nbx(ep, buffer, count, tag, told);
-        });
+        return post(parameters);
     }
     ucp_request_param_t kept = parameters_of(parameters);
     if (!message->is_in_host_memory() && message->bytes() >= shortest) {
@@ -336,11 +342,15 @@ Completion completion_of_receive(const ucp_request_param_t *parameters) {
 
 ucs_status_ptr_t tag_recv_nbx(ucp_worker_h worker, void *buffer, size_t count, ucp_tag_t tag,
                               ucp_tag_t mask, const ucp_request_param_t *parameters) {
+    const auto post = [&](const ucp_request_param_t *told) {
+        return replaced_by<tag_recv_nbx>(worker, buffer, count, tag, mask, told);
+    };
+    if (is_known_host_message(buffer, parameters)) {
+        return post_as_host(parameters, post);
+    }
     auto message = make_room(buffer, count, datatype_of(parameters));
     if (message == nullptr) {
-        return forward(buffer, parameters, [&](const ucp_request_param_t *told) {
-            return replaced_by<tag_recv_nbx>(worker, buffer, count, tag, mask, told);
-        });
+        return post(parameters);
     }
     return receive(std::move(message), parameters_of(parameters), completion_of_receive(parameters),
                    [&](void *block, size_t bytes, const ucp_request_param_t *ours) {
