@@ -74,32 +74,31 @@ private:
 
 /** False: the CPU has to reduce. True also if the GPU failed after it may have changed the result,
  * which the CPU must not do again; that is reported. */
-template <size_t Operation>
-bool reduced_by_gpu(void *result, const void *first, const void *second, int count,
-                    const void *datatype) {
-    if constexpr (Operation <= static_cast<size_t>(ReductionOperation::bxor)) {
-        constexpr auto kOperation = static_cast<ReductionOperation>(Operation);
-        const std::optional<ElementNumbers> element = numbers_to_reduce(kOperation, datatype);
-        const GpuReduction end =
-            element && count > 0 ? reduce_on_gpu(kOperation, element->type, result, first, second,
+bool reduced_by_gpu(size_t operation, void *result, const void *first, const void *second,
+                    int count, const void *datatype) {
+    if (operation > static_cast<size_t>(ReductionOperation::bxor)) {
+        return false;
+    }
+    const auto ours = static_cast<ReductionOperation>(operation);
+    const std::optional<ElementNumbers> element = numbers_to_reduce(ours, datatype);
+    const GpuReduction end = element && count > 0
+                                 ? reduce_on_gpu(ours, element->type, result, first, second,
                                                  static_cast<size_t>(count) * element->count)
                                  : GpuReduction::left_to_cpu;
-        if (end == GpuReduction::lost) {
-            report_lost("reducing");
-        }
-        return end != GpuReduction::left_to_cpu;
+    if (end == GpuReduction::lost) {
+        report_lost("reducing");
     }
-    return false;
+    return end != GpuReduction::left_to_cpu;
 }
 
-template <size_t Operation, size_t Type>
-void reduce_two(const void *in, void *inout, int *count, void **datatype, void *module) {
-    const TwoBuffers original = originals[Operation].two[Type];
+void reduce_two(size_t operation, size_t number_of_type, const void *in, void *inout, int *count,
+                void **datatype, void *module) {
+    const TwoBuffers original = originals[operation].two[number_of_type];
     if (!is_gpu_memory(in) && !is_gpu_memory(inout)) {
         original(in, inout, count, datatype, module);
         return;
     }
-    if (reduced_by_gpu<Operation>(inout, inout, in, *count, *datatype)) {
+    if (reduced_by_gpu(operation, inout, inout, in, *count, *datatype)) {
         return;
     }
     const OpalDatatype type(*datatype);
@@ -111,15 +110,14 @@ void reduce_two(const void *in, void *inout, int *count, void **datatype, void *
     }
 }
 
-template <size_t Operation, size_t Type>
-void reduce_three(const void *first, const void *second, void *out, int *count, void **datatype,
-                  void *module) {
-    const ThreeBuffers original = originals[Operation].three[Type];
+void reduce_three(size_t operation, size_t number_of_type, const void *first, const void *second,
+                  void *out, int *count, void **datatype, void *module) {
+    const ThreeBuffers original = originals[operation].three[number_of_type];
     if (!is_gpu_memory(first) && !is_gpu_memory(second) && !is_gpu_memory(out)) {
         original(first, second, out, count, datatype, module);
         return;
     }
-    if (reduced_by_gpu<Operation>(out, first, second, *count, *datatype)) {
+    if (reduced_by_gpu(operation, out, first, second, *count, *datatype)) {
         return;
     }
     const OpalDatatype type(*datatype);
@@ -132,11 +130,24 @@ void reduce_three(const void *first, const void *second, void *out, int *count, 
     }
 }
 
-/** A function for each operation and type, because Open MPI does not pass them. */
+// A function for each operation and type, because Open MPI does not pass them. There are more than
+// a thousand, so each one is short.
+
+template <size_t Operation, size_t Type>
+void two_of(const void *in, void *inout, int *count, void **datatype, void *module) {
+    no_throw_call<reduce_two, OpalFailure>(Operation, Type, in, inout, count, datatype, module);
+}
+
+template <size_t Operation, size_t Type>
+void three_of(const void *first, const void *second, void *out, int *count, void **datatype,
+              void *module) {
+    no_throw_call<reduce_three, OpalFailure>(Operation, Type, first, second, out, count, datatype,
+                                             module);
+}
+
 template <size_t Operation, size_t... Type>
 constexpr Functions functions_of(std::index_sequence<Type...>) {
-    return {{no_throw_call<reduce_two<Operation, Type>, OpalFailure>...},
-            {no_throw_call<reduce_three<Operation, Type>, OpalFailure>...}};
+    return {{two_of<Operation, Type>...}, {three_of<Operation, Type>...}};
 }
 
 template <size_t... Operation>
