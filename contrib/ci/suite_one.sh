@@ -1,14 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Runs the programs of make check that load UCX, GPU memory by the newer protocols of UCX included, and those of
-# test/gtest that are named, as they were built on another system:
-#   suite_one.sh BUILD_DIR [PROGRAM...]
+# Runs programs of make check, in that order, as they were built on another system; ucp/gpu_memory.sh runs beside
+# them, with the newer protocols of UCX:
+#   suite_one.sh BUILD_DIR PROGRAM...
 . "$(dirname "$0")/lib.sh"
 
 build=$1
 shift
-# In order of what they rest on.
-programs=("${@/#/gtest/}" gtest/{abi_refusal_test,abi_test,uct_test,hooks_test} ucp/ucp_test)
 failed=0
 tests=$(cd "$(dirname "$0")/../../test" && pwd)
 
@@ -32,10 +30,12 @@ run() {
     fi
 }
 
-# At the same time: each leaves half of two processors idle.
-run ucp/gpu_memory.sh sh "$tests/ucp/gpu_memory.sh" --proto=y &
-for name in "${programs[@]}"; do
-    run "$name" "test/$name" || failed=1
+beside=
+for name; do
+    case $name in
+    ucp/gpu_memory.sh) run "$name" sh "$tests/$name" --proto=y & beside=$! ;;  # leaves half of two processors idle
+    *) run "$name" "test/$name" || failed=1 ;;
+    esac
 done
-wait $! || failed=1
+[ -z "$beside" ] || wait "$beside" || failed=1
 exit $failed
