@@ -58,9 +58,9 @@ void OfferPlaces::forget_memory() {
 
 // ---------------------------------------------------------------- life
 
-std::unique_ptr<MessageOffer> MessageOffer::create(const StridedRows &rows,
-                                                   const MemoryInfo &info) {
-    std::unique_ptr<MessageOffer> offer(new MessageOffer(rows, info));
+std::unique_ptr<MessageOffer> MessageOffer::create(const StridedRows &rows, const MemoryInfo &info,
+                                                   void (*make_progress)()) {
+    std::unique_ptr<MessageOffer> offer(new MessageOffer(rows, info, make_progress));
     if (offer->block() == nullptr) {
         return nullptr;
     }
@@ -73,9 +73,10 @@ std::unique_ptr<MessageOffer> MessageOffer::create(const StridedRows &rows,
     return offer;
 }
 
-MessageOffer::MessageOffer(const StridedRows &rows, const MemoryInfo &info)
+MessageOffer::MessageOffer(const StridedRows &rows, const MemoryInfo &info, void (*make_progress)())
     : rows_(rows),
       info_(info),
+      make_progress_(make_progress),
       block_(rows.bytes(), info),
       block_id_(look_up_memory(block_.address()).buffer_id) {}
 
@@ -130,10 +131,12 @@ bool MessageOffer::is_read() {
     return use_.exists() && place().phase(use_.id) == OfferedMessage::Phase::done && end_copy();
 }
 
-/** A receiver that waits for the message claims it about a microsecond after it was sent. */
+/** A receiver that waits for the message claims it about a microsecond after it was sent. One that
+ * sends at the same time, as in MPI_Sendrecv, does so in its own wait, as this process does. */
 bool MessageOffer::is_claimed_soon() const {
     const uint64_t end = monotonic_nanoseconds() + kPatience;
     while (!is_claimed() && monotonic_nanoseconds() < end) {
+        make_progress_();
     }
     return is_claimed();
 }
@@ -188,6 +191,7 @@ bool MessageOffer::copy_to_place(bool also_if_claimed) {
     Status status = (*engine_)->poll(&copy_);
     while (status == Status::in_progress && (also_if_claimed || !is_claimed())) {
         (*engine_)->progress();
+        make_progress_();
         status = (*engine_)->poll(&copy_);
     }
     if (status == Status::in_progress) {

@@ -46,9 +46,12 @@ class MessageOffer : Immovable {
 public:
     static constexpr size_t kMostBytes = OfferedMessage::kBytes;
 
-    /** `rows`: of at most kMostBytes in all, in memory of `info` that peers can map. Null: there is
-     * no memory, or kOfferedMessages are under way. */
-    static std::unique_ptr<MessageOffer> create(const StridedRows &rows, const MemoryInfo &info);
+    /** `rows`: of at most kMostBytes in all, in memory of `info` that peers can map.
+     * `make_progress` is called while detach() and take_back() wait; it receives other messages,
+     * and UCP may complete this one. Null: there is no memory, or kOfferedMessages are under way.
+     */
+    static std::unique_ptr<MessageOffer> create(const StridedRows &rows, const MemoryInfo &info,
+                                                void (*make_progress)());
     ~MessageOffer();
 
     const void *block() const { return block_.address(); }
@@ -70,7 +73,7 @@ public:
     bool take_back();
 
 private:
-    MessageOffer(const StridedRows &rows, const MemoryInfo &info);
+    MessageOffer(const StridedRows &rows, const MemoryInfo &info, void (*make_progress)());
     bool is_offered();
     OfferedMessage &place() const { return places_->at(use_); }
     bool is_claimed() const;
@@ -83,6 +86,7 @@ private:
 
     const StridedRows rows_;
     const MemoryInfo info_;  // of the rows
+    void (*const make_progress_)();
     const DeviceBlock block_;
     const uint64_t block_id_;              // MemoryInfo::buffer_id
     std::shared_ptr<OfferPlaces> places_;  // of use_

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/base/immovable.hpp"
+#include "core/transport/claimed_read.hpp"
 #include "core/transport/peer_channel.hpp"
 #include "core/transport/transfer_types.hpp"
 #include "core/transport/write_permissions.hpp"
@@ -37,6 +38,7 @@ struct Operation {
     RemoteMemory remote = {};
     SharedUse shared = {};               // permits the peer to write `local`
     WrittenRanges::Hold held = nullptr;  // in written() or read()
+    ClaimedRead claimed = {};            // where remote.offer was claimed
     bool is_message = false;
     /** Chunked transfers, spans and copies of it. While there are some, its memory is read or
      * written. */

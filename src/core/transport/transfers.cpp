@@ -90,6 +90,9 @@ Status Transfers::get(void *local, size_t length, const RemoteMemory &remote, co
     if (remote.offer.exists() && !may_copy) {
         return get_offered(std::move(operation));
     }
+    if (may_copy) {
+        operation.claimed = ClaimedRead::begin();
+    }
     if (choice.path == TransferPath::read_now) {
         if (host_reads_.read_now(local, length, remote)) {
             return operations_.end_get_soon(owner, completion);

@@ -6,6 +6,7 @@
 #include "core/base/no_throw.hpp"
 #include "core/memory/buffer_key.hpp"
 #include "core/standby/gpu_sharing.hpp"
+#include "core/transport/claimed_read.hpp"
 #include "core/transport/message_offer.hpp"
 #include "openmpi/binding/no_throw_calls.hpp"
 #include "openmpi/binding/open_mpi_progress.hpp"
@@ -63,6 +64,10 @@ private:
  * UCP's callback. */
 class OfferedSend {
 public:
+    // Nanoseconds. A receiver that has claimed the message has read it 5 to 8 us later, unless it
+    // has left MPI.
+    static constexpr uint64_t kPatience = 30'000;
+
     explicit OfferedSend(std::unique_ptr<MessageOffer> offer) : offer_(std::move(offer)) {}
 
     MessageOffer &offer() { return *offer_; }
@@ -102,10 +107,6 @@ public:
     }
 
 private:
-    // Nanoseconds. A receiver that has claimed the message has read it 5 to 8 us later, unless it
-    // has left MPI.
-    static constexpr uint64_t kPatience = 30'000;
-
     enum class Stage { under_way, sent, let_go };
 
     const std::unique_ptr<MessageOffer> offer_;
@@ -113,10 +114,19 @@ private:
     std::atomic<Stage> stage_{Stage::under_way};
 };
 
+/** Messages that this thread claimed while it waited are read before it leaves MPI: their senders
+ * wait. `before`: how many were claimed when it began. */
+void finish_claimed_reads(unsigned before) {
+    const uint64_t late = monotonic_nanoseconds() + OfferedSend::kPatience;
+    while (ClaimedRead::count() > before && monotonic_nanoseconds() < late) {
+        make_progress();
+    }
+}
+
 std::unique_ptr<OfferedSend> make_offered_send(const StridedRows &rows, const MemoryInfo &info) {
     return unless_short(
         [&] {
-            std::unique_ptr<MessageOffer> offer = MessageOffer::create(rows, info);
+            std::unique_ptr<MessageOffer> offer = MessageOffer::create(rows, info, make_progress);
             return offer != nullptr ? std::make_unique<OfferedSend>(std::move(offer)) : nullptr;
         },
         [] { return std::unique_ptr<OfferedSend>(); });
@@ -153,7 +163,9 @@ std::optional<ucs_status_ptr_t> send_offered(ucp_ep_h ep, const StridedRows &row
         return request;
     }
     using End = OfferedSend::End;
+    const unsigned claimed = ClaimedRead::count();
     const End end = send->offer().detach() ? End::taken_back : send->wait();
+    finish_claimed_reads(claimed);
     receivers.note(ep, end != End::taken_back);
     if (end != End::completed && send->let_go()) {
         (void)send.release();

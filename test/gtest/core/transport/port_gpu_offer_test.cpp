@@ -4,11 +4,13 @@
 #include "test/gtest/core/transport/port_support.hpp"
 
 #include "core/memory/buffer_key.hpp"
+#include "core/transport/claimed_read.hpp"
 #include "core/transport/message_offer.hpp"
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,12 +25,18 @@ using namespace test;
 constexpr size_t kBytes = 2000;
 constexpr StridedRows kRows = {0, 8, kBytes / 8, 24};  // at an address
 
+/** What the senders of these tests do while they wait. */
+std::function<void()> while_waiting = [] {};
+
+std::unique_ptr<MessageOffer> make_offer(const StridedRows &rows, const MemoryInfo &info) {
+    return MessageOffer::create(rows, info, [] { while_waiting(); });
+}
+
 /** An offered message whose key the receiver has. */
 class Offered {
 public:
     Offered(TestPort &sender, const StridedRows &rows)
-        : offer_(MessageOffer::create(rows,
-                                      query_memory(reinterpret_cast<const void *>(rows.address)))),
+        : offer_(make_offer(rows, query_memory(reinterpret_cast<const void *>(rows.address)))),
           registration_(offer_->block(), rows.bytes()) {
         const std::optional<OfferUse> use =
             MessageOffer::open(offer_->block(), rows.bytes(), &sender->offer_places());
@@ -52,6 +60,7 @@ private:
 class PortGpuOffer : public GpuTest {
 protected:
     ~PortGpuOffer() override {
+        while_waiting = [] {};
         receiver_.destroy();
         sender_.destroy();
     }
@@ -124,6 +133,52 @@ TEST_F(PortGpuOffer, WhoeverComesLateGetsWhatWasSent) {
     }
 }
 
+TEST_F(PortGpuOffer, ItsSenderReceivesWhileItWaits) {
+    Buffer target(MemoryKind::device, kBytes);
+    source_.fill(5);
+    target.fill(99);
+    const std::vector<unsigned char> expected = contents(row());
+    Offered offered(sender_, row());
+    int times = 0;
+    while_waiting = [&] {
+        if (++times == 2) {  // as a process does that sends at the same time
+            begin_get(target, offered.key());
+        }
+        receiver_->progress();
+    };
+    EXPECT_FALSE((*offered).detach());
+    EXPECT_EQ(end_get(), Status::ok);
+    EXPECT_TRUE((*offered).is_read());
+    EXPECT_EQ(read(target, kBytes), expected);
+}
+
+TEST_F(PortGpuOffer, WhatIsClaimedIsCounted) {
+    Buffer target(MemoryKind::device, kBytes);
+    Offered first(sender_, row());
+    EXPECT_EQ(ClaimedRead::count(), 0U);
+    begin_get(target, first.key());
+    EXPECT_EQ(ClaimedRead::count(), 1U);
+    EXPECT_EQ(end_get(), Status::ok);
+    EXPECT_EQ(ClaimedRead::count(), 0U);
+
+    Offered second(sender_, row());
+    EXPECT_TRUE((*second).detach());
+    outcome_ = Outcome();
+    EXPECT_EQ(connection_.get(target.data(), kBytes, second.key(), nullptr, outcome_.completion()),
+              Status::in_progress);
+    EXPECT_EQ(ClaimedRead::count(), 0U);
+    EXPECT_EQ(end_get(), Status::ok);
+
+    Offered third(sender_, row());
+    outcome_ = Outcome();
+    const char owner = 0;
+    EXPECT_EQ(connection_.get(target.data(), kBytes, third.key(), &owner, outcome_.completion()),
+              Status::in_progress);
+    EXPECT_EQ(ClaimedRead::count(), 1U);
+    connection_.cancel(&owner);
+    EXPECT_EQ(ClaimedRead::count(), 0U);
+}
+
 TEST_F(PortGpuOffer, AHostWaitsForTheCopyOfTheSender) {
     Buffer target(MemoryKind::host, kBytes);
     source_.fill(1);
@@ -174,8 +229,7 @@ TEST_F(PortGpuOffer, WithoutAKeyTheBlockIsFilled) {
     Buffer target(MemoryKind::device, kBytes);
     source_.fill(1);
     const std::vector<unsigned char> expected = contents(row());
-    const std::unique_ptr<MessageOffer> offer =
-        MessageOffer::create(row(), query_memory(source_.data()));
+    const std::unique_ptr<MessageOffer> offer = make_offer(row(), query_memory(source_.data()));
     EXPECT_TRUE(offer->detach());
     source_.fill(98);
     const Registration registration(offer->block(), kBytes);
@@ -187,8 +241,7 @@ TEST_F(PortGpuOffer, WithoutAKeyTheBlockIsFilled) {
 // UCP sends the first message of an endpoint when both sides are connected.
 TEST_F(PortGpuOffer, IsNotOfferedWhenTheProgramGoesOn) {
     source_.fill(1);
-    const std::unique_ptr<MessageOffer> offer =
-        MessageOffer::create(row(), query_memory(source_.data()));
+    const std::unique_ptr<MessageOffer> offer = make_offer(row(), query_memory(source_.data()));
     EXPECT_TRUE(offer->detach());
     const std::optional<OfferUse> use =
         MessageOffer::open(offer->block(), kBytes, &sender_->offer_places());
@@ -198,8 +251,7 @@ TEST_F(PortGpuOffer, IsNotOfferedWhenTheProgramGoesOn) {
 
 TEST_F(PortGpuOffer, AKeyThatCannotOfferItNamesNoRows) {
     source_.fill(1);
-    const std::unique_ptr<MessageOffer> offer =
-        MessageOffer::create(row(), query_memory(source_.data()));
+    const std::unique_ptr<MessageOffer> offer = make_offer(row(), query_memory(source_.data()));
     const std::optional<OfferUse> use = MessageOffer::open(offer->block(), kBytes, nullptr);
     ASSERT_TRUE(use.has_value());
     EXPECT_FALSE(use->exists());
@@ -208,8 +260,7 @@ TEST_F(PortGpuOffer, AKeyThatCannotOfferItNamesNoRows) {
 
 // UCP may send the block itself, by copies that this process makes: the rows are read then.
 TEST_F(PortGpuOffer, ACopyFromTheRowsIsWaitedFor) {
-    const std::unique_ptr<MessageOffer> offer =
-        MessageOffer::create(row(), query_memory(source_.data()));
+    const std::unique_ptr<MessageOffer> offer = make_offer(row(), query_memory(source_.data()));
     EXPECT_TRUE(RowViews::instance().source(offer->block(), kBytes).has_value());
     EXPECT_FALSE(offer->detach());
     Offered offered(sender_, row());
@@ -228,7 +279,7 @@ TEST_F(PortGpuOffer, ThereAreAsManyAsPlaces) {
         offers.push_back(std::make_unique<Offered>(sender_, row()));
         EXPECT_TRUE((**offers.back()).detach());
     }
-    EXPECT_EQ(MessageOffer::create(row(), query_memory(source_.data())), nullptr);
+    EXPECT_EQ(make_offer(row(), query_memory(source_.data())), nullptr);
     offers.pop_back();
     const Offered next(sender_, row());
     for (const auto &offer : offers) {
@@ -322,7 +373,7 @@ TEST_F(PortGpuOffer, EachHasAPlaceForItself) {
     std::atomic<unsigned> without{0};
     const auto send = [&] {
         for (int i = 0; i < (kSanitized ? 500 : 20000); ++i) {
-            const auto offer = MessageOffer::create(row(), info);
+            const auto offer = make_offer(row(), info);
             const auto use = MessageOffer::open(offer->block(), kBytes, &sender_->offer_places());
             if (!use || !use->exists()) {
                 ++without;
@@ -351,8 +402,8 @@ TEST_F(PortGpuOffer, AResetContextTakesTheBlockWithIt) {
     {
         Buffer source(MemoryKind::device, kBytes);
         source.fill(1);
-        offer = MessageOffer::create({reinterpret_cast<uint64_t>(source.data()), kBytes, 1, kBytes},
-                                     query_memory(source.data()));
+        offer = make_offer({reinterpret_cast<uint64_t>(source.data()), kBytes, 1, kBytes},
+                           query_memory(source.data()));
         (void)MessageOffer::open(offer->block(), kBytes, &sender_->offer_places());
         EXPECT_TRUE(offer->detach());
         source.forget();
