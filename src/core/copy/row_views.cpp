@@ -63,6 +63,13 @@ void RowViews::add_source(const void *block, const StridedRows &rows, PackRows p
     sources_.add(std::move(view));
 }
 
+void RowViews::hide_source(const void *block) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (const std::shared_ptr<View> view = sources_.find(block)) {
+        view->hidden = true;
+    }
+}
+
 bool RowViews::fill_untold(const void *block) {
     std::shared_ptr<View> view;
     {

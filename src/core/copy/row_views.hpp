@@ -45,6 +45,8 @@ public:
     /** The contents of `block` are those of `rows`, until remove(); `pack` fills it
      * (add_row_source() of row_packing.hpp). Throws std::bad_alloc. */
     void add_source(const void *block, const StridedRows &rows, PackRows pack);
+    /** Nobody is told of the rows any more: whoever reads the block from now on has it filled. */
+    void hide_source(const void *block);
     // Both return true when nobody reads the rows of a source any more, so that they may change.
     /** Fills the block, unless anybody was told of its rows. */
     bool fill_untold(const void *block);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Offered messages that this process has claimed and not read yet.
+// Offered messages that this process has claimed and copies itself.
 #pragma once
 
 #include <atomic>
@@ -7,36 +7,47 @@
 
 namespace gpushm {
 
-/** One such message (OfferedMessage), while it lives: its sender waits. A caller that stops making
- * progress can wait for those first. */
+/** Lives from the claim of an OfferedMessage until this process has read the message, or has left
+ * it to the sender. The sender waits meanwhile, so a process should not leave MPI. */
 class ClaimedRead {
 public:
+    /** Of this process so far; they wrap around. */
+    struct Totals {
+        unsigned begun;
+        unsigned ended;
+    };
+    /** Thread safe. */
+    static Totals totals() {
+        return {begun_.load(std::memory_order_relaxed), ended_.load(std::memory_order_relaxed)};
+    }
+
+    /** None. */
     ClaimedRead() = default;
-    /** One begins. */
     static ClaimedRead begin() {
         ClaimedRead read;
-        read.counts_ = true;
-        count_.fetch_add(1, std::memory_order_relaxed);
+        read.exists_ = true;
+        begun_.fetch_add(1, std::memory_order_relaxed);
         return read;
     }
-    ClaimedRead(ClaimedRead &&other) noexcept : counts_(std::exchange(other.counts_, false)) {}
+    ClaimedRead(ClaimedRead &&other) noexcept : exists_(std::exchange(other.exists_, false)) {}
     ClaimedRead &operator=(ClaimedRead &&other) noexcept {
-        std::swap(counts_, other.counts_);
+        end();
+        exists_ = std::exchange(other.exists_, false);
         return *this;
     }
-    ~ClaimedRead() {
-        if (counts_) {
-            count_.fetch_sub(1, std::memory_order_relaxed);
+    ~ClaimedRead() { end(); }
+
+    void end() {
+        if (std::exchange(exists_, false)) {
+            ended_.fetch_add(1, std::memory_order_relaxed);
         }
     }
 
-    /** How many there are in this process. Thread safe. */
-    static unsigned count() { return count_.load(std::memory_order_relaxed); }
-
 private:
-    static inline std::atomic<unsigned> count_{0};
+    static inline std::atomic<unsigned> begun_{0};
+    static inline std::atomic<unsigned> ended_{0};
 
-    bool counts_ = false;
+    bool exists_ = false;
 };
 
 }  // namespace gpushm

@@ -131,8 +131,9 @@ bool MessageOffer::is_read() {
     return use_.exists() && place().phase(use_.id) == OfferedMessage::Phase::done && end_copy();
 }
 
-/** A receiver that waits for the message claims it about a microsecond after it was sent. One that
- * sends at the same time, as in MPI_Sendrecv, does so in its own wait, as this process does. */
+/** A receiver that waits for the message claims it about a microsecond after it was sent. A
+ * receiver that sends at the same time, as in MPI_Sendrecv, claims it while it waits here for its
+ * own message. */
 bool MessageOffer::is_claimed_soon() const {
     const uint64_t end = monotonic_nanoseconds() + kPatience;
     while (!is_claimed() && monotonic_nanoseconds() < end) {
@@ -153,6 +154,8 @@ bool MessageOffer::try_detach() {
     if (!is_offered()) {
         return RowViews::instance().fill_untold(block());
     }
+    // In progress UCP may start to put the block, which ends with the receiver's progress only.
+    RowViews::instance().hide_source(block());
     is_copied_ = !is_claimed_soon() && copy_to_place(false);
     return is_copied_ && RowViews::instance().move_source(block(), place().data) &&
            place().complete(use_.id);

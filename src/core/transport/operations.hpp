@@ -38,7 +38,7 @@ struct Operation {
     RemoteMemory remote = {};
     SharedUse shared = {};               // permits the peer to write `local`
     WrittenRanges::Hold held = nullptr;  // in written() or read()
-    ClaimedRead claimed = {};            // where remote.offer was claimed
+    ClaimedRead claimed = {};            // while it reads remote.offer itself
     bool is_message = false;
     /** Chunked transfers, spans and copies of it. While there are some, its memory is read or
      * written. */

@@ -122,7 +122,7 @@ Status Transfers::get_offered(Operation &&get) {
 
 /** Along the path, or the next one when that cannot be taken. */
 void Transfers::start_get(uint64_t id, PathChoice choice, PathQuery query) {
-    const Operation &operation = operations_.at(id);
+    Operation &operation = operations_.at(id);
     if (choice.path == TransferPath::direct) {
         choice.plan->copy.transfer.id = id;
         if (!direct_.start(std::move(*choice.plan))) {
@@ -131,6 +131,9 @@ void Transfers::start_get(uint64_t id, PathChoice choice, PathQuery query) {
         }
     }
     const OfferUse &offer = operation.remote.offer;
+    if (choice.path != TransferPath::direct) {
+        operation.claimed.end();
+    }
     if (choice.path != TransferPath::direct && offer.exists() && !offered_reads_.ask(offer)) {
         offered_reads_.start(id);
     } else if (choice.path == TransferPath::host_read) {
@@ -267,10 +270,11 @@ void Transfers::end_direct_copy(DirectCopy &copy) {
         }
         return;
     }
-    const Operation *operation = operations_.find(copy.transfer.id);
+    Operation *operation = operations_.find(copy.transfer.id);
     if (operation == nullptr) {
         return;
     }
+    operation->claimed.end();
     const bool is_get = copy.purpose == DirectCopy::Purpose::get;
     if (!channel_.is_current(is_get ? operation->remote : copy.transfer.remote)) {
         copy.status = Status::gpu_error;

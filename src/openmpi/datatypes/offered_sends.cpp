@@ -64,10 +64,6 @@ private:
  * UCP's callback. */
 class OfferedSend {
 public:
-    // Nanoseconds. A receiver that has claimed the message has read it 5 to 8 us later, unless it
-    // has left MPI.
-    static constexpr uint64_t kPatience = 30'000;
-
     explicit OfferedSend(std::unique_ptr<MessageOffer> offer) : offer_(std::move(offer)) {}
 
     MessageOffer &offer() { return *offer_; }
@@ -107,6 +103,10 @@ public:
     }
 
 private:
+    // Nanoseconds. A receiver that has claimed the message has read it 5 to 8 us later, unless it
+    // has left MPI.
+    static constexpr uint64_t kPatience = 30'000;
+
     enum class Stage { under_way, sent, let_go };
 
     const std::unique_ptr<MessageOffer> offer_;
@@ -114,11 +114,13 @@ private:
     std::atomic<Stage> stage_{Stage::under_way};
 };
 
-/** Messages that this thread claimed while it waited are read before it leaves MPI: their senders
- * wait. `before`: how many were claimed when it began. */
-void finish_claimed_reads(unsigned before) {
-    const uint64_t late = monotonic_nanoseconds() + OfferedSend::kPatience;
-    while (ClaimedRead::count() > before && monotonic_nanoseconds() < late) {
+/** Makes progress until as many messages have been read as were claimed since `before`, but not for
+ * long. They were claimed in this thread's progress, or in another thread's; their senders wait. */
+void finish_claimed_reads(const ClaimedRead::Totals &before) {
+    constexpr uint64_t kReading = 10'000;  // nanoseconds; a message takes 5 to 8 us
+    const unsigned claimed = ClaimedRead::totals().begun - before.begun;
+    const uint64_t late = monotonic_nanoseconds() + kReading;
+    while (ClaimedRead::totals().ended - before.ended < claimed && monotonic_nanoseconds() < late) {
         make_progress();
     }
 }
@@ -163,9 +165,9 @@ std::optional<ucs_status_ptr_t> send_offered(ucp_ep_h ep, const StridedRows &row
         return request;
     }
     using End = OfferedSend::End;
-    const unsigned claimed = ClaimedRead::count();
+    const ClaimedRead::Totals before = ClaimedRead::totals();
     const End end = send->offer().detach() ? End::taken_back : send->wait();
-    finish_claimed_reads(claimed);
+    finish_claimed_reads(before);
     receivers.note(ep, end != End::taken_back);
     if (end != End::completed && send->let_go()) {
         (void)send.release();

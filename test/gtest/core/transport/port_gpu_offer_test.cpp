@@ -3,6 +3,8 @@
 #include "test/gtest/core/gpu_support.hpp"
 #include "test/gtest/core/transport/port_support.hpp"
 
+#include "core/copy/copy_any.hpp"
+#include "core/copy/row_views.hpp"
 #include "core/memory/buffer_key.hpp"
 #include "core/transport/claimed_read.hpp"
 #include "core/transport/message_offer.hpp"
@@ -152,31 +154,53 @@ TEST_F(PortGpuOffer, ItsSenderReceivesWhileItWaits) {
     EXPECT_EQ(read(target, kBytes), expected);
 }
 
-TEST_F(PortGpuOffer, WhatIsClaimedIsCounted) {
+/** Of messages that are claimed and neither read nor left to their senders. */
+unsigned claimed_now() {
+    const ClaimedRead::Totals totals = ClaimedRead::totals();
+    return totals.begun - totals.ended;
+}
+
+TEST_F(PortGpuOffer, ReadsOfWhatIsClaimedAreCounted) {
     Buffer target(MemoryKind::device, kBytes);
-    Offered first(sender_, row());
-    EXPECT_EQ(ClaimedRead::count(), 0U);
-    begin_get(target, first.key());
-    EXPECT_EQ(ClaimedRead::count(), 1U);
+    const unsigned begun = ClaimedRead::totals().begun;
+    Offered read(sender_, row());
+    begin_get(target, read.key());
+    EXPECT_EQ(claimed_now(), 1U);
     EXPECT_EQ(end_get(), Status::ok);
-    EXPECT_EQ(ClaimedRead::count(), 0U);
+    EXPECT_EQ(claimed_now(), 0U);
 
-    Offered second(sender_, row());
-    EXPECT_TRUE((*second).detach());
+    Offered late(sender_, row());
+    EXPECT_TRUE((*late).detach());
     outcome_ = Outcome();
-    EXPECT_EQ(connection_.get(target.data(), kBytes, second.key(), nullptr, outcome_.completion()),
-              Status::in_progress);
-    EXPECT_EQ(ClaimedRead::count(), 0U);
+    begin_get(target, late.key());
+    EXPECT_EQ(claimed_now(), 0U);
     EXPECT_EQ(end_get(), Status::ok);
 
-    Offered third(sender_, row());
+    Offered cancelled(sender_, row());
     outcome_ = Outcome();
     const char owner = 0;
-    EXPECT_EQ(connection_.get(target.data(), kBytes, third.key(), &owner, outcome_.completion()),
-              Status::in_progress);
-    EXPECT_EQ(ClaimedRead::count(), 1U);
+    EXPECT_EQ(
+        connection_.get(target.data(), kBytes, cancelled.key(), &owner, outcome_.completion()),
+        Status::in_progress);
+    EXPECT_EQ(claimed_now(), 1U);
     connection_.cancel(&owner);
-    EXPECT_EQ(ClaimedRead::count(), 0U);
+    EXPECT_EQ(claimed_now(), 0U);
+    EXPECT_EQ(ClaimedRead::totals().begun, begun + 2);
+}
+
+// UCP puts the block to a receiver that makes no progress any more.
+TEST_F(PortGpuOffer, ACopyOfTheBlockThatBeginsMeanwhileDoesNotHoldUpItsSender) {
+    source_.fill(5);
+    const std::vector<unsigned char> expected = contents(row());
+    Offered offered(sender_, row());
+    std::optional<RowViews::Source> told;
+    while_waiting = [&] { told = RowViews::instance().source((*offered).block(), kBytes); };
+    EXPECT_TRUE((*offered).detach());
+    EXPECT_FALSE(told);
+    source_.fill(98);  // by the program
+    std::vector<unsigned char> block(kBytes);
+    EXPECT_EQ(copy_any(block.data(), (*offered).block(), kBytes), Status::ok);
+    EXPECT_EQ(block, expected);
 }
 
 TEST_F(PortGpuOffer, AHostWaitsForTheCopyOfTheSender) {
