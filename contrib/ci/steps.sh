@@ -114,7 +114,6 @@ step_clang() {
     command -v clang++ || skip "clang++ is not installed"
     # What it warns of does not depend on optimisation.
     configure_in "$root/clang" --enable-werror "$(same_kernels)" CXX=clang++ CXXFLAGS=-O0
-    make -j"$jobs"
     make -j"$jobs" check TESTS=
 }
 

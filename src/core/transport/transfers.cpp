@@ -120,9 +120,22 @@ Status Transfers::get_offered(Operation &&get) {
     return Status::in_progress;
 }
 
+/** Whether the message of a get that this process does not copy itself is one that its sender
+ * copies; else the data have to be asked for. */
+bool Transfers::is_left_to_sender(uint64_t id) {
+    Operation &operation = operations_.at(id);
+    operation.claimed.end();
+    const OfferUse &offer = operation.remote.offer;
+    if (!offer.exists() || offered_reads_.ask(offer)) {
+        return false;
+    }
+    offered_reads_.start(id);
+    return true;
+}
+
 /** Along the path, or the next one when that cannot be taken. */
 void Transfers::start_get(uint64_t id, PathChoice choice, PathQuery query) {
-    Operation &operation = operations_.at(id);
+    const Operation &operation = operations_.at(id);
     if (choice.path == TransferPath::direct) {
         choice.plan->copy.transfer.id = id;
         if (!direct_.start(std::move(*choice.plan))) {
@@ -130,13 +143,10 @@ void Transfers::start_get(uint64_t id, PathChoice choice, PathQuery query) {
             choice = choose_path(parts_, operation, query);
         }
     }
-    const OfferUse &offer = operation.remote.offer;
-    if (choice.path != TransferPath::direct) {
-        operation.claimed.end();
+    if (choice.path == TransferPath::direct || is_left_to_sender(id)) {
+        return;
     }
-    if (choice.path != TransferPath::direct && offer.exists() && !offered_reads_.ask(offer)) {
-        offered_reads_.start(id);
-    } else if (choice.path == TransferPath::host_read) {
+    if (choice.path == TransferPath::host_read) {
         host_reads_.start(id);
     } else if (choice.path == TransferPath::wait) {
         held_.push_back({id, operation.remote.buffer.buffer_id, std::nullopt});
@@ -296,9 +306,7 @@ void Transfers::end_direct_copy(DirectCopy &copy) {
 
 /** A get that this process could not copy. */
 void Transfers::ask_instead(uint64_t id) {
-    const OfferUse &offer = operations_.at(id).remote.offer;
-    if (offer.exists() && !offered_reads_.ask(offer)) {
-        offered_reads_.start(id);
+    if (is_left_to_sender(id)) {
         return;
     }
     parts_.receiver.gpu_ring().check();

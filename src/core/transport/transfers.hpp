@@ -74,6 +74,7 @@ private:
     using Start = std::unique_ptr<Transfers, TakeBack>;
 
     bool is_awaited(uint64_t buffer_id) const;
+    bool is_left_to_sender(uint64_t id);
     void start_get(uint64_t id, PathChoice choice, PathQuery query);
     Status get_offered(Operation &&get);
     void ask_instead(uint64_t id);

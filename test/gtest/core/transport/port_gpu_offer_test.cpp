@@ -85,8 +85,8 @@ protected:
         }
         return bytes;
     }
-    void begin_get(const Buffer &target, const RemoteMemory &key) {
-        ASSERT_EQ(connection_.get(target.data(), kBytes, key, nullptr, outcome_.completion()),
+    void begin_get(const Buffer &target, const RemoteMemory &key, const void *owner = nullptr) {
+        ASSERT_EQ(connection_.get(target.data(), kBytes, key, owner, outcome_.completion()),
                   Status::in_progress);
     }
     Status end_get() {
@@ -179,9 +179,7 @@ TEST_F(PortGpuOffer, ReadsOfWhatIsClaimedAreCounted) {
     Offered cancelled(sender_, row());
     outcome_ = Outcome();
     const char owner = 0;
-    EXPECT_EQ(
-        connection_.get(target.data(), kBytes, cancelled.key(), &owner, outcome_.completion()),
-        Status::in_progress);
+    begin_get(target, cancelled.key(), &owner);
     EXPECT_EQ(claimed_now(), 1U);
     connection_.cancel(&owner);
     EXPECT_EQ(claimed_now(), 0U);
