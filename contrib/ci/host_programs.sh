@@ -10,7 +10,7 @@ prefix=$1 program=$2/test/mpi/host_programs scratch=$3
 shift 3
 programs=("$@")
 [ ${#programs[@]} != 0 ] ||
-    programs=(create allocate shared dynamic waiting regions matched revoked spawn connect threads files session)
+    programs=(create allocate shared dynamic waiting regions matched sums revoked spawn connect threads files session)
 
 # job N PROGRAM: where messages between two worlds go by tcp, they are to find this host.
 job() {

@@ -41,6 +41,13 @@ mpi_reduction_on_gpu() {
         grep -m 1 'GPU memory for temporaries' <<<"$output"
 }
 
+# mpi_one_without BUILD_DIR: a rank does not wait for its peer where that lacks gpushm's part of Open MPI.
+mpi_one_without() {
+    local output program=$1/test/mpi/host_programs
+    output=$(timeout 60 "$run" mpirun -n 1 "$program" sums : -n 1 env UCX_GPUSHM_OPENMPI=n "$program" sums) &&
+        [ "$(grep -c ': right$' <<<"$output")" = 7 ]
+}
+
 # mpi_late_windows BUILD_DIR: windows whose regions or processes come later; what is wrong is at the end of the output.
 mpi_late_windows() {
     local program=$1/test/mpi/late_windows

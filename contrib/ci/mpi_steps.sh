@@ -149,6 +149,7 @@ step_host_programs() {
     made test/mpi/host_programs
     bash "$source_dir/contrib/ci/host_programs.sh" "$prefix" "$plain" "$root/tmp"
     simulated
+    mpi_one_without "$plain"
     gpu_windows
 }
 

@@ -46,6 +46,8 @@ bool run(const char *program, const std::string &name) {
         run_regions();
     } else if (name == "matched") {
         run_matched();
+    } else if (name == "sums") {
+        run_sums();
     } else if (name == "revoked") {
         run_revoked();
     } else if (name == "spawn") {

@@ -31,6 +31,9 @@ void run_regions();
 /** Messages that are matched by MPI_Mprobe and received by MPI_Imrecv. */
 void run_matched();
 
+/** MPI_Allreduce of all sizes, on communicators that live for many calls and for few. */
+void run_sums();
+
 /** A communicator that is revoked, and shrunk. Prints nothing where this MPI tolerates no faults.
  */
 void run_revoked();

@@ -6,6 +6,8 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <climits>
 #include <cstdlib>
 #include <vector>
 
@@ -281,6 +283,32 @@ void test_reduction_on_shared_gpu(Trial &trial) {
     }
 }
 
+// Two ranks that have agreed need a copy of the peer's numbers and a launch that reduces them.
+void test_allreduce_of_pair(Trial &trial) {
+    constexpr int kElements = 20'000;
+    constexpr int kRounds = 8;
+    const LayoutPtr type = make_int();
+    const Group &group = trial.group();
+    unsigned long fewest = ULONG_MAX;
+    for (int round = 0; round < kRounds; ++round) {
+        Exchange exchange(trial, text("round %d", round));
+        const Items own = exchange.blank(Role::source, *type, kElements);
+        const Items all = exchange.destination(*type, kElements);
+        own.fill(0, Bytes(kElements * sizeof(int), static_cast<unsigned char>(round)));
+        all.change(0, Bytes(kElements * sizeof(int), static_cast<unsigned char>(2 * round)));
+        exchange.run([&] {
+            const unsigned long before = copies_so_far();
+            exchange.require(MPI_Allreduce(own.address(), all.address(), kElements, MPI_INT,
+                                           MPI_SUM, group.comm),
+                             "MPI_Allreduce");
+            fewest = std::min(fewest, copies_so_far() - before);
+        });
+    }
+    if (copies_elements_by_kernel(trial) && !shares_gpu() && group.size == 2 && fewest > 2) {
+        trial.fail(text("%lu copies and launches instead of 2", fewest));
+    }
+}
+
 #if GPUSHM_TEST_MPI4
 
 using Copy = int (*)(void *destination, const void *source, size_t bytes);
@@ -414,6 +442,7 @@ void add_driver_calls(Registry &registry) {
         registry.add("short Iallgather, calls of the driver", test_short_allgather);
         registry.add("reduced characters, calls of the driver", test_reduced_characters);
         registry.add("reduction on a shared GPU", test_reduction_on_shared_gpu);
+        registry.add("Allreduce of a pair, calls of the driver", test_allreduce_of_pair);
 #if GPUSHM_TEST_MPI4
         registry.add("short Allgather_init behind copies", test_persistent_start);
         registry.add("many Allreduce_init, GPU memory", test_many_persistent);

@@ -25,6 +25,7 @@ Registry::Registry() {
     add_neighbors(*this);
     add_intercommunicator(*this);
     add_reductions(*this);
+    add_pairs(*this);
     add_one_sided(*this);
     add_atomics(*this);
     add_files(*this);

@@ -58,6 +58,7 @@ void add_collectives(Registry &registry);
 void add_neighbors(Registry &registry);
 void add_intercommunicator(Registry &registry);
 void add_reductions(Registry &registry);
+void add_pairs(Registry &registry);
 void add_one_sided(Registry &registry);
 void add_atomics(Registry &registry);
 void add_files(Registry &registry);

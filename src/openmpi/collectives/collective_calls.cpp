@@ -5,11 +5,13 @@
 // stand in.
 #include "openmpi/collectives/collective_calls.hpp"
 
+#include "core/base/log.hpp"
 #include "core/copy/reduction.hpp"
 #include "core/memory/memory_query.hpp"
 #include "core/pinning/device_buffer_pool.hpp"
 #include "openmpi/binding/gpu_memory.hpp"
 #include "openmpi/collectives/nonblocking_collectives.hpp"
+#include "openmpi/collectives/pair_allreduce.hpp"
 #include "openmpi/collectives/predefined_operations.hpp"
 #include "openmpi/collectives/small_collectives.hpp"
 #include "openmpi/settings/settings.hpp"
@@ -202,6 +204,22 @@ template <Name kName, typename Count, typename... Last>
 struct Reduction {
     static int call(const void *send, void *receive, Count count, Handle datatype, Handle operation,
                     Last... last) {
+        if constexpr (kName == Name::allreduce && sizeof...(Last) == 1) {
+            PairAllreduce pair({send, receive, count, datatype, operation, last...});
+            if (pair.is_ours()) {
+                return checked([&] { return pair.run(); });
+            }
+            const int result = call_mpi(send, receive, count, datatype, operation, last...);
+            pair.ended_elsewhere(result);
+            return result;
+        } else {
+            return call_mpi(send, receive, count, datatype, operation, last...);
+        }
+    }
+
+private:
+    static int call_mpi(const void *send, void *receive, Count count, Handle datatype,
+                        Handle operation, Last... last) {
         if (!concern_gpu(send, receive)) {
             return checked([&] {
                 return replaced_by<&Reduction::call>(send, receive, count, datatype, operation,
@@ -355,6 +373,10 @@ void redirect_collective_calls(const MpiTarget &given) {
         return;
     }
     prepare_nonblocking_collectives(given.library);
+    if (!prepare_pair_allreduce(given.library)) {
+        GPUSHM_LOG(debug, "Open MPI %s runs all of its MPI_Allreduce itself",
+                   given.library.version());
+    }
     const Target target = {given};
     target.redirect_reductions<Name::allreduce, int, Large, Handle>("Allreduce");
     target.redirect_reductions<Name::reduce, int, Large, int, Handle>("Reduce");

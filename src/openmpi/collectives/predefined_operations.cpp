@@ -40,6 +40,10 @@ struct Functions {
 
 Functions originals[kSymbols.size()];  // of Open MPI, which were replaced
 
+size_t elements(int count) {
+    return static_cast<size_t>(std::max(count, 0));
+}
+
 char *bytes(const void *address) {
     return static_cast<char *>(const_cast<void *>(address));
 }
@@ -72,19 +76,18 @@ private:
     std::unique_ptr<char[]> memory_;
 };
 
-/** False: the CPU has to reduce. True also if the GPU failed after it may have changed the result,
- * which the CPU must not do again; that is reported. */
+/** The contract of reduce_by_gpu(). */
 bool reduced_by_gpu(size_t operation, void *result, const void *first, const void *second,
-                    int count, const void *datatype) {
+                    size_t count, const void *datatype) {
     if (operation > static_cast<size_t>(ReductionOperation::bxor)) {
         return false;
     }
     const auto ours = static_cast<ReductionOperation>(operation);
     const std::optional<ElementNumbers> element = numbers_to_reduce(ours, datatype);
-    const GpuReduction end = element && count > 0
-                                 ? reduce_on_gpu(ours, element->type, result, first, second,
-                                                 static_cast<size_t>(count) * element->count)
-                                 : GpuReduction::left_to_cpu;
+    const GpuReduction end =
+        element && count > 0
+            ? reduce_on_gpu(ours, element->type, result, first, second, count * element->count)
+            : GpuReduction::left_to_cpu;
     if (end == GpuReduction::lost) {
         report_lost("reducing");
     }
@@ -98,7 +101,7 @@ void reduce_two(size_t operation, size_t number_of_type, const void *in, void *i
         original(in, inout, count, datatype, module);
         return;
     }
-    if (reduced_by_gpu(operation, inout, inout, in, *count, *datatype)) {
+    if (reduced_by_gpu(operation, inout, inout, in, elements(*count), *datatype)) {
         return;
     }
     const OpalDatatype type(*datatype);
@@ -117,7 +120,7 @@ void reduce_three(size_t operation, size_t number_of_type, const void *first, co
         original(first, second, out, count, datatype, module);
         return;
     }
-    if (reduced_by_gpu(operation, out, first, second, *count, *datatype)) {
+    if (reduced_by_gpu(operation, out, first, second, elements(*count), *datatype)) {
         return;
     }
     const OpalDatatype type(*datatype);
@@ -173,6 +176,12 @@ using Operations = std::array<void *, kSymbols.size()>;
 
 Operations handles;  // of those that were replaced
 
+/** Behind all of them: it is none of them. */
+size_t index_of(const void *operation) {
+    return static_cast<size_t>(std::find(handles.begin(), handles.end(), operation) -
+                               handles.begin());
+}
+
 /** 0: the tables fit no known number of types. */
 size_t number_of_types(const Operations &operations) {
     for (const size_t types : kTypes) {
@@ -207,10 +216,14 @@ void replace_all(const OmpiOperation &operation, size_t index, size_t types) {
 }  // namespace
 
 bool gpus_compute(const void *operation, const void *datatype) {
-    const auto found = std::find(handles.begin(), handles.end(), operation);
-    const auto index = static_cast<size_t>(found - handles.begin());
+    const size_t index = index_of(operation);
     return index <= static_cast<size_t>(ReductionOperation::bxor) &&
            numbers_to_reduce(static_cast<ReductionOperation>(index), datatype).has_value();
+}
+
+bool reduce_by_gpu(const void *operation, const void *datatype, void *result, const void *first,
+                   const void *second, size_t count) {
+    return reduced_by_gpu(index_of(operation), result, first, second, count, datatype);
 }
 
 void replace_predefined_operations(const OpenMpiLibrary &library) {

@@ -4,6 +4,8 @@
 
 #include "openmpi/binding/open_mpi_library.hpp"
 
+#include <cstddef>
+
 namespace gpushm::openmpi {
 
 /** Replaces the functions in Open MPI's tables. The replacements reduce on the GPU, or give Open
@@ -14,5 +16,11 @@ void replace_predefined_operations(const OpenMpiLibrary &library);
 
 /** Whether GPUs compute this predefined MPI_Op on this MPI_Datatype. */
 bool gpus_compute(const void *operation, const void *datatype);
+
+/** Computes result[i] = first[i] `operation` second[i] for `count` elements on a GPU, and waits.
+ * False: nothing was written, and the CPU has to compute it. True also if the GPU failed after it
+ * may have changed the result; that is reported (FailureWatch). */
+bool reduce_by_gpu(const void *operation, const void *datatype, void *result, const void *first,
+                   const void *second, size_t count);
 
 }  // namespace gpushm::openmpi

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "openmpi/collectives/agreement_attribute.hpp"
+
+#include "openmpi/binding/mpi_call.hpp"
+
+#include <memory>
+
+namespace gpushm::openmpi {
+namespace {
+
+using Agreement = PairAgreement<PeerMessages>;
+
+// MPI_Comm_copy_attr_function and MPI_Comm_delete_attr_function.
+using CopyAttribute = int (*)(void *communicator, int key, void *extra, void *value, void *copy,
+                              int *is_copied);
+using DeleteAttribute = int (*)(void *communicator, int key, void *value, void *extra);
+
+struct Mpi {
+    int (*comm_group)(void *communicator, void **group);
+    int (*group_free)(void **group);
+    int (*create_keyval)(CopyAttribute copy, DeleteAttribute destroy, int *key, void *extra);
+    int (*get_attr)(void *communicator, int key, void *value, int *is_set);
+    int (*set_attr)(void *communicator, int key, void *value);
+    // bool ompi_group_have_remote_peers(ompi_group_t *) of ompi/group/group.h in Open MPI 4.1, 5.0
+    // and 6.0: whether some are on other nodes.
+    bool (*have_remote_peers)(void *group);
+};
+Mpi mpi;
+
+constexpr int kNoKey = -1;  // MPI_KEYVAL_INVALID
+
+/** A communicator that is made from this one has an agreement of its own. */
+int do_not_copy(void *, int, void *, void *, void *, int *is_copied) {
+    *is_copied = 0;
+    return kMpiSuccess;
+}
+
+int destroy(void *, int, void *agreement, void *) {
+    delete static_cast<Agreement *>(agreement);
+    return kMpiSuccess;
+}
+
+int create_key() {
+    int key = kNoKey;
+    return mpi.create_keyval(do_not_copy, destroy, &key, nullptr) == kMpiSuccess ? key : kNoKey;
+}
+
+bool is_of_one_node(void *communicator) {
+    void *group = nullptr;
+    if (mpi.comm_group(communicator, &group) != kMpiSuccess) {
+        return false;
+    }
+    const bool is_of_one = !mpi.have_remote_peers(group);
+    mpi.group_free(&group);
+    return is_of_one;
+}
+
+Agreement *make_agreement(void *communicator, int key, int rank) {
+    if (!is_of_one_node(communicator)) {
+        return nullptr;
+    }
+    auto made = std::make_unique<Agreement>(PeerMessages(communicator, 1 - rank));
+    return mpi.set_attr(communicator, key, made.get()) == kMpiSuccess ? made.release() : nullptr;
+}
+
+}  // namespace
+
+bool prepare_agreements(const OpenMpiLibrary &library) {
+    return find_collective_messages(library) && library.mpi("PMPI_Comm_group", &mpi.comm_group) &&
+           library.mpi("PMPI_Group_free", &mpi.group_free) &&
+           library.mpi("PMPI_Comm_create_keyval", &mpi.create_keyval) &&
+           library.mpi("PMPI_Comm_get_attr", &mpi.get_attr) &&
+           library.mpi("PMPI_Comm_set_attr", &mpi.set_attr) &&
+           library.mpi("ompi_group_have_remote_peers", &mpi.have_remote_peers);
+}
+
+Agreement *agreement_of(void *communicator, int rank) {
+    if (!ucx_sends_messages()) {
+        return nullptr;
+    }
+    static const int key = create_key();
+    void *found = nullptr;
+    int is_set = 0;
+    if (key == kNoKey || mpi.get_attr(communicator, key, &found, &is_set) != kMpiSuccess) {
+        return nullptr;
+    }
+    return is_set != 0 ? static_cast<Agreement *>(found) : make_agreement(communicator, key, rank);
+}
+
+}  // namespace gpushm::openmpi
