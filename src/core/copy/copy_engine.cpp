@@ -12,6 +12,7 @@
 #include "core/memory/memory_query.hpp"
 #include "core/pinning/pinned_buffer_pool.hpp"
 #include "core/pinning/segment_table.hpp"
+#include "core/standby/standby_registry.hpp"
 
 #include <algorithm>
 #include <optional>
@@ -430,6 +431,7 @@ Status CopyEngine::wait(CopyTicket *ticket) {
     Status status = poll(ticket);
     while (status == Status::in_progress) {
         progress();
+        StandbyKernels::instance().tend(StandbyKernel::Moment::busy);
         status = poll(ticket);
     }
     return status;

@@ -58,6 +58,11 @@ public:
      * process has none. */
     bool is_left_to_standby(const CopyJob &job);
 
+    /** Counts copies that are made by a launch for themselves, if the standby kernel would make
+     * them where it is there: a program that has no others would never have it. For at most
+     * kMostRowsForStandby jobs. */
+    void note_for_standby(const std::vector<CopyJob> &jobs);
+
     /** Whether start() copies [source, +length) to memory of cuMemAlloc of the same context even if
      * a kernel of the application fills the GPU, unless the driver refuses the launch. The job has
      * other_side same_gpu and source_may_be_unmapped. `gpu_side`: of the source, which may be of a

@@ -85,6 +85,17 @@ bool CopyEngine::is_left_to_standby(const CopyJob &job) {
            bytes_of_transfer(job) <= standby_limit(job, {standby.is_cluster(), from_host, idle()});
 }
 
+void CopyEngine::note_for_standby(const std::vector<CopyJob> &jobs) {
+    Scope scope(*this);
+    for (const CopyJob &job : jobs) {
+        Means means(job);
+        if (find_means(job, &means) &&
+            is_for_standby(job, means, is_from_host(job, means.operands.source))) {
+            means.context->standby->note_copy();
+        }
+    }
+}
+
 /** False: the copy engine is to make the copy. */
 bool CopyEngine::give_to_standby(const CopyJob &job, Means &means, StandbyTicket *ticket) {
     const bool source_pinned = means.operands.source.pinned_by_us;

@@ -6,6 +6,7 @@
 #include "core/copy/copy_engine.hpp"
 #include "core/copy/driver_copies.hpp"
 #include "core/copy/row_copy_list.hpp"
+#include "core/copy/standby_policy.hpp"
 #include "core/copy/stream_calls.hpp"
 #include "core/cuda/cuda_driver.hpp"
 #include "core/reclaim/context_lifetime.hpp"
@@ -127,6 +128,9 @@ bool CopyEngine::start_by_kernel(const std::vector<CopyJob> &jobs,
     under_way_ -= submitted ? 0 : 1;
     for (size_t index = 0; submitted && index < jobs.size(); ++index) {
         tickets->push_back({batch, index});
+    }
+    if (submitted && jobs.size() <= kMostRowsForStandby) {
+        note_for_standby(jobs);
     }
     return submitted;
 }

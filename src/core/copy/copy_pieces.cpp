@@ -6,6 +6,7 @@
 #include "core/copy/copy_operands.hpp"
 #include "core/copy/engine_pool.hpp"
 #include "core/copy/row_copy_list.hpp"
+#include "core/copy/standby_policy.hpp"
 #include "core/kernels/kernel_code.hpp"
 #include "core/memory/memory_query.hpp"
 #include "core/pinning/pinned_buffer_pool.hpp"
@@ -225,12 +226,9 @@ private:
 // Half of what PinnedBufferPool has for their lists.
 constexpr size_t kMaxLaunches = PinnedBufferPool::kBlocks / 2;
 
-// The standby kernel makes copies of rows one by one.
-constexpr size_t kMostForStandby = 2;
-
 /** Whether the standby kernel makes all copies. */
 bool are_left_to_standby(CopyEngine &engine, const std::vector<CopyJob> &jobs) {
-    return !jobs.empty() && jobs.size() <= kMostForStandby &&
+    return !jobs.empty() && jobs.size() <= kMostRowsForStandby &&
            std::all_of(jobs.begin(), jobs.end(),
                        [&](const CopyJob &job) { return engine.is_left_to_standby(job); });
 }
@@ -362,13 +360,21 @@ bool copy_by_kernel(const MemoryInfo &gpu_side, const std::vector<CopyPiece> &pi
     return true;
 }
 
+/** Counts them if the standby kernel is not there to make them. */
 bool are_left_to_standby(const std::vector<CopyPiece> &pieces) {
-    if (!StandbyKernels::wanted() || pieces.empty() || pieces.size() > kMostForStandby) {
+    if (pieces.empty() || pieces.size() > kMostRowsForStandby) {
         return false;
     }
     BorrowedEngine engine;
     const KernelGroup group(pieces, 0);
-    return group.size() == pieces.size() && are_left_to_standby(*engine, group.jobs());
+    if (group.size() != pieces.size()) {
+        return false;
+    }
+    const bool are_left = are_left_to_standby(*engine, group.jobs());
+    if (!are_left) {
+        engine->note_for_standby(group.jobs());
+    }
+    return are_left;
 }
 
 }  // namespace

@@ -25,17 +25,30 @@ static_assert(kClusterCosts.alone.within_gpu <= kMaxStandbyBytes &&
                   kClusterCosts.alone.from_host <= kMaxStandbyElsewhere,
               "these are the largest");
 
-/** An address or a distance that is aligned less makes the kernel use narrower words. */
-size_t limit_of_alignment(const CopyJob &job, size_t limit) {
+/** The bits of all addresses and distances: the kernel copies in words that divide them. */
+uintptr_t alignment_bits(const CopyJob &job) {
     auto bits =
         reinterpret_cast<uintptr_t>(job.destination) | reinterpret_cast<uintptr_t>(job.source);
     if (job.rows.count > 1) {
         bits |= job.length | job.rows.destination_pitch | job.rows.source_pitch;
     }
+    return bits;
+}
+
+size_t limit_of_alignment(const CopyJob &job, size_t limit) {
+    const uintptr_t bits = alignment_bits(job);
     return bits % 16 == 0  ? limit
            : bits % 8 == 0 ? limit / 2
            : bits % 4 == 0 ? limit / 4
                            : limit / 16;
+}
+
+/** Of rows, the kernel's first block has 2048 or 4096 words under way. Where words are narrow, more
+ * than 16 KiB would take it longer than a copy engine. */
+size_t limit_of_rows(size_t aligned, const CopyJob &job) {
+    constexpr size_t kMostOfNarrowWords = 16u << 10;
+    return std::min<size_t>(
+        aligned, alignment_bits(job) % 8 == 0 ? kStandbyMostRowBytes : kMostOfNarrowWords);
 }
 
 }  // namespace
@@ -52,7 +65,7 @@ size_t standby_limit(const CopyJob &job, const StandbyConditions &conditions) {
                          : job.other_side == OtherSide::same_gpu    ? limits.within_gpu
                                                                     : limits.between_gpus;
     const size_t aligned = limit_of_alignment(job, limit);
-    return job.rows.count > 1 ? std::min<size_t>(aligned, kStandbyMostRowBytes) : aligned;
+    return job.rows.count > 1 ? limit_of_rows(aligned, job) : aligned;
 }
 
 }  // namespace gpushm

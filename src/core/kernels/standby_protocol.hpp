@@ -90,7 +90,7 @@ constexpr uint32_t kStandbyMostAnswer = kStandbyAnswerUnits * kStandbyUnitPayloa
 constexpr uint32_t kStandbyMostAhead = 16u << 10;
 
 /** The most bytes of all rows of a command, and the largest pitch. */
-constexpr uint32_t kStandbyMostRowBytes = 16u << 10;
+constexpr uint32_t kStandbyMostRowBytes = 32u << 10;
 constexpr uint32_t kStandbyMostPitch = (1u << 31) - 1;
 
 /** How many units a command takes; `argument` is that of its first unit. */

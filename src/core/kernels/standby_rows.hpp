@@ -49,7 +49,7 @@ public:
     }
 
 private:
-    static constexpr uint32_t kShift = 28;
+    static constexpr uint32_t kShift = 30;
     static constexpr uint32_t kOne = 1u << kShift;
     static_assert(uint64_t{gpushm::kStandbyMostRowBytes} * gpushm::kStandbyMostRowBytes <= kOne);
 

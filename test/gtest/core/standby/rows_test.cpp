@@ -62,7 +62,8 @@ std::vector<Shape> shapes() {
         {8, {512, 8, 64}},         {8, {2048, 8, 16}},      {4, {4096, 4, 8}},
         {1, {16384, 1, 3}},        {2, {8192, 4, 2}},       {48, {341, 48, 96}},
         {8192, {2, 8192, 10000}},  {5461, {3, 5461, 6000}}, {64, {256, 128, 64}, 16, 32},
-        {24, {100, 24, 40}, 8, 0}, {16, {1024, 16, 48}},
+        {24, {100, 24, 40}, 8, 0}, {16, {1024, 16, 48}},    {1, {32768, 1, 3}},
+        {8, {4096, 8, 24}},        {512, {64, 512, 528}},   {16383, {2, 16383, 20000}},
     };
     std::mt19937_64 random(4711);
     for (int i = 0; i < 80; ++i) {
@@ -105,7 +106,7 @@ protected:
 };
 
 TEST_F(StandbyRowsTest, CopiesTheRowsAndNothingBetweenThem) {
-    constexpr size_t kBytes = 160000;
+    constexpr size_t kBytes = 320000;
     make();
     uint64_t seed = 0;
     for (const MemoryKind from : {MemoryKind::pinned, MemoryKind::device}) {
@@ -203,8 +204,8 @@ TEST_F(StandbyRowsTest, TakesOnlyWhatACommandDescribes) {
     const auto takes = [this](size_t length, const CopyRows &rows) {
         return kernel_->takes(rows, length);
     };
-    EXPECT_TRUE(takes(8, {2048, 8, 8}));
-    EXPECT_FALSE(takes(8, {2049, 8, 8})) << "too many bytes";
+    EXPECT_TRUE(takes(8, {kStandbyMostRowBytes / 8, 8, 8}));
+    EXPECT_FALSE(takes(8, {kStandbyMostRowBytes / 8 + 1, 8, 8})) << "too many bytes";
     EXPECT_FALSE(takes(8, {size_t{1} << 61, 8, 8})) << "so many that their number wraps";
     EXPECT_FALSE(takes(8, {2, 7, 8}));
     EXPECT_FALSE(takes(8, {2, 8, 7}));
@@ -341,6 +342,62 @@ FreshProcess without_driver("standby-rows-without-driver", copy_columns);
 TEST_F(StandbyRowsTest, NeedNoCallOfTheDriver) {
     SKIP_UNLESS_SIMULATED();
     EXPECT_EQ(run_until_it_counts(without_driver), 0);
+}
+
+/** Copies columns of so many rows that a launch for themselves is quicker than a copy engine, until
+ * the standby kernel runs: nothing else asks for it. 0 or what failed. */
+template <typename Copy>
+int copy_until_launched(Copy copy) {
+    constexpr size_t kRows = 2048;
+    const std::shared_ptr<StandbyKernel> kernel = lasting_kernel();
+    CHECK(kernel != nullptr);
+    const Buffer device(MemoryKind::device, kRows * 16);
+    const Buffer columns(MemoryKind::device, kRows * 16);
+    const CopyPiece piece = {columns.data(), device.data(), 8, {kRows, 8, 16}};
+    const CopyPiece other = {columns.data() + kRows * 8, device.data() + 8, 8, {kRows, 8, 16}};
+    const MemoryInfo info = query_memory(device.data());
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    while (!kernel->alive() && std::chrono::steady_clock::now() < end) {
+        CHECK(copy(info, piece, other) == Status::ok);
+        StandbyKernels::instance().tend(StandbyKernel::Moment::idle);
+    }
+    return kernel->alive() ? 0 : 2;
+}
+
+FreshProcess launched_for_column("standby-launched-for-column", [] {
+    return copy_until_launched([](const MemoryInfo &, const CopyPiece &piece, const CopyPiece &) {
+        return copy_pieces({piece});
+    });
+});
+
+FreshProcess launched_for_columns("standby-launched-for-columns", [] {
+    return copy_until_launched(
+        [](const MemoryInfo &info, const CopyPiece &piece, const CopyPiece &other) {
+            return copy_pieces_within(info, {piece, other});
+        });
+});
+
+TEST_F(StandbyRowsTest, WantAKernelThoughAnotherOneCopiesThem) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(launched_for_column.run(), 0);
+    EXPECT_EQ(launched_for_columns.run(), 0);
+}
+
+/** Copies that a thread waits for, one after the other, as MPI_Pack makes them. */
+FreshProcess launched_by_waits("standby-launched-by-waits", [] {
+    const std::shared_ptr<StandbyKernel> kernel = lasting_kernel();
+    CHECK(kernel != nullptr);
+    const Columns columns;
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    while (!kernel->alive() && std::chrono::steady_clock::now() < end) {
+        CHECK(copy_pieces({columns.within_gpu(1)}) == Status::ok);
+    }
+    return kernel->alive() ? 0 : 2;
+});
+
+TEST_F(StandbyRowsTest, LaunchAKernelWhileAThreadWaitsForThem) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(launched_by_waits.run(), 0);
 }
 
 /** Of two copies of columns to the host the kernel serves the first one at most, and leaves.
