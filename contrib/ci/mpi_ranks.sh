@@ -45,7 +45,7 @@ mpi_reduction_on_gpu() {
 mpi_one_without() {
     local output program=$1/test/mpi/host_programs
     output=$(timeout 60 "$run" mpirun -n 1 "$program" sums : -n 1 env UCX_GPUSHM_OPENMPI=n "$program" sums) &&
-        [ "$(grep -c ': right$' <<<"$output")" = 7 ]
+        [ "$(grep -c ': right$' <<<"$output")" = 8 ]
 }
 
 # mpi_late_windows BUILD_DIR: windows whose regions or processes come later; what is wrong is at the end of the output.

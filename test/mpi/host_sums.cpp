@@ -44,10 +44,39 @@ bool sum_up_repeatedly(MPI_Comm comm, int count, int calls) {
     return all;
 }
 
+constexpr int kMany = 30000;
+
+bool is_right_at_the_end = false;
+
+int sum_up_at_the_end(MPI_Comm comm, int, void *, void *) {
+    is_right_at_the_end = sum_up_repeatedly(comm, kMany, 3);
+    return MPI_SUCCESS;
+}
+
+// A function of the program that is called when the communicator is freed sums up on it. The ranks
+// have set the attribute before their first sum, and behind it.
+bool sum_up_while_it_ends() {
+    int rank;
+    int key;
+    MPI_Comm comm;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, sum_up_at_the_end, &key, nullptr);
+    if (rank == 0) {
+        MPI_Comm_set_attr(comm, key, nullptr);
+    }
+    const bool is_right = sum_up_repeatedly(comm, kMany, 3);
+    if (rank != 0) {
+        MPI_Comm_set_attr(comm, key, nullptr);
+    }
+    MPI_Comm_free(&comm);
+    MPI_Comm_free_keyval(&key);
+    return is_right && is_right_at_the_end;
+}
+
 }  // namespace
 
 void run_sums() {
-    constexpr int kMany = 30000;
     for (const int count : {1, kMany, 700000}) {
         report(MPI_COMM_WORLD, "sum of " + std::to_string(count),
                sum_up_repeatedly(MPI_COMM_WORLD, count, 12));
@@ -59,6 +88,7 @@ void run_sums() {
                sum_up_repeatedly(comm, kMany, calls));
         MPI_Comm_free(&comm);
     }
+    report(MPI_COMM_WORLD, "sum while a communicator ends", sum_up_while_it_ends());
 }
 
 }  // namespace gpushm::mpi_test

@@ -5,8 +5,9 @@
 #include "operations_types.hpp"
 #include "operations_values.hpp"
 
+#include <algorithm>
 #include <cmath>
-#include <vector>
+#include <cstring>
 
 namespace gpushm::mpi_test::operations {
 namespace {
@@ -85,35 +86,46 @@ void test_other_communicators(Trial &trial) {
     });
 }
 
-// Both ranks get the same zero, although -0 and +0 are equal.
-void test_signed_zeros(Trial &trial) {
-    constexpr int kDoubles = 8192;
+// Both ranks get the same bits, although the order of the operands decides about the sign of a zero
+// and which side a NaN is taken from: wherever each rank's numbers are in each call, and though one
+// of them begins at an address that a GPU does not reduce at.
+void test_same_bits(Trial &trial) {
+    constexpr int kFloats = 16387;
+    constexpr ptrdiff_t kOdd = 2;
     const Group &group = trial.group();
-    const LayoutPtr type = basic("double", MPI_DOUBLE, sizeof(double));
-    const auto bytes_of = [](double value) {
-        const std::vector<double> values(kDoubles, value);
-        const auto *begin = reinterpret_cast<const unsigned char *>(values.data());
-        return Bytes(begin, begin + kDoubles * sizeof(double));
-    };
-    double zeros[2] = {1, 1};
-    for (const char *what : {"first", "second", "third", "fourth"}) {
-        Exchange exchange(trial, what);
-        const Items send = exchange.blank(Role::source, *type, kDoubles);
-        const Items receive = exchange.destination(*type, kDoubles);
-        const Items result = exchange.on_host(*type, 1);
-        send.fill(0, bytes_of(group.rank == 0 ? 0.0 : -0.0));
-        receive.ignore(kDoubles * sizeof(double));
-        result.ignore(sizeof(double));
+    const LayoutPtr type = basic("float", MPI_FLOAT, sizeof(float));
+    const float own[] = {group.rank == 0 ? 0.0F : -0.0F, group.rank == 0 ? NAN : 1.0F,
+                         group.rank == 0 ? 1.0F : NAN};
+    Bytes values(kFloats * sizeof(float));
+    for (size_t i = 0; i < kFloats; ++i) {
+        memcpy(&values[i * sizeof(float)], &own[i % 3], sizeof(float));
+    }
+    for (int call = 0; call < 8; ++call) {
+        Exchange exchange(trial, text("call %d", call));
+        const bool is_on_host = call / 2 == 1 + group.rank;
+        const bool is_odd = call == 6 && group.rank == 1;
+        const Items send = is_on_host ? exchange.on_host(*type, kFloats + 1)
+                                      : exchange.blank(Role::source, *type, kFloats + 1);
+        const Items receive = exchange.destination(*type, kFloats);
+        const Items result = exchange.on_host(*type, kFloats);
+        send.ignore((kFloats + 1) * sizeof(float));
+        receive.ignore(kFloats * sizeof(float));
+        result.ignore(kFloats * sizeof(float));
+        send.fill(0, values);
+        const void *const from = static_cast<char *>(send.address()) + (is_odd ? kOdd : 0);
+        Bytes all(2 * values.size());
         exchange.run([&] {
-            exchange.require(MPI_Allreduce(send.address(), receive.address(), kDoubles, MPI_DOUBLE,
-                                           MPI_MAX, group.comm),
-                             "MPI_Allreduce");
-            MPI_Sendrecv(receive.address(), 1, MPI_DOUBLE, group.rank, 0, result.address(), 1,
-                         MPI_DOUBLE, group.rank, 0, group.comm, MPI_STATUS_IGNORE);
-            MPI_Allgather(result.address(), 1, MPI_DOUBLE, zeros, 1, MPI_DOUBLE, group.comm);
+            exchange.require(
+                MPI_Allreduce(from, receive.address(), kFloats, MPI_FLOAT, MPI_MAX, group.comm),
+                "MPI_Allreduce");
+            MPI_Sendrecv(receive.address(), kFloats, MPI_FLOAT, group.rank, 0, result.address(),
+                         kFloats, MPI_FLOAT, group.rank, 0, group.comm, MPI_STATUS_IGNORE);
+            MPI_Allgather(result.address(), kFloats, MPI_FLOAT, all.data(), kFloats, MPI_FLOAT,
+                          group.comm);
         });
-        if (zeros[0] != 0 || std::signbit(zeros[0]) != std::signbit(zeros[1])) {
-            trial.fail(text("%s: %g and %g", what, zeros[0], zeros[1]));
+        const auto middle = all.begin() + static_cast<ptrdiff_t>(values.size());
+        if (!std::equal(all.begin(), middle, middle)) {
+            trial.fail(text("call %d: the ranks have different results", call));
         }
     }
 }
@@ -127,7 +139,7 @@ void add_pairs(Registry &registry) {
     registry.add("Allreduce of a pair, rounds", test_rounds);
     registry.add("Allreduce of a pair, halves", test_halves);
     registry.add("Allreduce of a pair, other communicators", test_other_communicators);
-    registry.add("Allreduce of a pair, signed zeros", test_signed_zeros);
+    registry.add("Allreduce of a pair, same bits", test_same_bits);
 }
 
 }  // namespace gpushm::mpi_test::operations

@@ -130,6 +130,7 @@ private:
                                    size_t pitch, bool managed_too);
     static bool kernels_reach_both(const CopyJob &job, Means &means, bool managed_too);
     bool is_for_standby(const CopyJob &job, Means &means, bool from_host) const;
+    void note_for_standby(const CopyJob &job, Means &means) const;
     bool give_to_standby(const CopyJob &job, Means &means, StandbyTicket *ticket);
     Status note_or_await(const CopyJob &job, Means &means, const StandbyTicket &standby,
                          CopyTicket *ticket);

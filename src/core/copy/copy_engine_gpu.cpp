@@ -85,13 +85,18 @@ bool CopyEngine::is_left_to_standby(const CopyJob &job) {
            bytes_of_transfer(job) <= standby_limit(job, {standby.is_cluster(), from_host, idle()});
 }
 
+void CopyEngine::note_for_standby(const CopyJob &job, Means &means) const {
+    if (is_for_standby(job, means, is_from_host(job, means.operands.source))) {
+        means.context->standby->note_copy();
+    }
+}
+
 void CopyEngine::note_for_standby(const std::vector<CopyJob> &jobs) {
     Scope scope(*this);
     for (const CopyJob &job : jobs) {
         Means means(job);
-        if (find_means(job, &means) &&
-            is_for_standby(job, means, is_from_host(job, means.operands.source))) {
-            means.context->standby->note_copy();
+        if (find_means(job, &means)) {
+            note_for_standby(job, means);
         }
     }
 }

@@ -85,7 +85,8 @@ int PeerMessages::exchange(const Elements &from, const Elements &into, void *dat
 }
 
 std::optional<unsigned char> PeerMessages::exchange_byte(unsigned char byte) const {
-    unsigned char theirs = 0;
+    // If Open MPI cannot send, it leaves the receive posted.
+    static thread_local unsigned char theirs;
     const int result = exchange({&byte, 1}, {&theirs, 1}, byte_type);
     return result == kMpiSuccess ? std::optional(theirs) : std::nullopt;
 }

@@ -60,16 +60,16 @@ void add_types(const OpenMpiLibrary &library, Numbers numbers,
 }  // namespace
 
 void find_element_types(const OpenMpiLibrary &library) {
-    add_types(
-        library, Numbers::with_sign,
-        {"ompi_mpi_char", "ompi_mpi_signed_char", "ompi_mpi_short", "ompi_mpi_int", "ompi_mpi_long",
-         "ompi_mpi_long_long_int", "ompi_mpi_int8_t", "ompi_mpi_int16_t", "ompi_mpi_int32_t",
-         "ompi_mpi_int64_t", "ompi_mpi_aint", "ompi_mpi_count", "ompi_mpi_integer",
-         "ompi_mpi_integer1", "ompi_mpi_integer2", "ompi_mpi_integer4", "ompi_mpi_integer8"});
+    add_types(library, Numbers::with_sign,
+              {"ompi_mpi_char", "ompi_mpi_signed_char", "ompi_mpi_short", "ompi_mpi_int",
+               "ompi_mpi_long", "ompi_mpi_long_long_int", "ompi_mpi_int8_t", "ompi_mpi_int16_t",
+               "ompi_mpi_int32_t", "ompi_mpi_int64_t", "ompi_mpi_aint", "ompi_mpi_count",
+               "ompi_mpi_offset", "ompi_mpi_integer", "ompi_mpi_integer1", "ompi_mpi_integer2",
+               "ompi_mpi_integer4", "ompi_mpi_integer8"});
     add_types(library, Numbers::without_sign,
               {"ompi_mpi_unsigned_char", "ompi_mpi_byte", "ompi_mpi_unsigned_short",
-               "ompi_mpi_unsigned", "ompi_mpi_unsigned_long_long", "ompi_mpi_uint8_t",
-               "ompi_mpi_uint16_t", "ompi_mpi_uint32_t", "ompi_mpi_uint64_t"});
+               "ompi_mpi_unsigned", "ompi_mpi_unsigned_long", "ompi_mpi_unsigned_long_long",
+               "ompi_mpi_uint8_t", "ompi_mpi_uint16_t", "ompi_mpi_uint32_t", "ompi_mpi_uint64_t"});
     add_types(library, Numbers::floating,
               {"ompi_mpi_float", "ompi_mpi_double", "ompi_mpi_real", "ompi_mpi_real4",
                "ompi_mpi_real8", "ompi_mpi_dblprec"});

@@ -2,8 +2,11 @@
 #include "openmpi/collectives/agreement_attribute.hpp"
 
 #include "openmpi/binding/mpi_call.hpp"
+#include "openmpi/binding/mpi_world.hpp"
 
+#include <atomic>
 #include <memory>
+#include <new>
 
 namespace gpushm::openmpi {
 namespace {
@@ -55,18 +58,24 @@ bool is_of_one_node(void *communicator) {
     return is_of_one;
 }
 
+// A peer has not answered.
+std::atomic<bool> is_alone{false};
+
 Agreement *make_agreement(void *communicator, int key, int rank) {
-    if (!is_of_one_node(communicator)) {
+    if (is_alone.load(std::memory_order_relaxed) || !is_of_one_node(communicator)) {
         return nullptr;
     }
-    auto made = std::make_unique<Agreement>(PeerMessages(communicator, 1 - rank));
-    return mpi.set_attr(communicator, key, made.get()) == kMpiSuccess ? made.release() : nullptr;
+    std::unique_ptr<Agreement> made(new (std::nothrow) Agreement({communicator, 1 - rank}));
+    const bool is_set =
+        made != nullptr && mpi.set_attr(communicator, key, made.get()) == kMpiSuccess;
+    return is_set ? made.release() : nullptr;
 }
 
 }  // namespace
 
 bool prepare_agreements(const OpenMpiLibrary &library) {
-    return find_collective_messages(library) && library.mpi("PMPI_Comm_group", &mpi.comm_group) &&
+    return find_collective_messages(library) && find_world(library) &&
+           library.mpi("PMPI_Comm_group", &mpi.comm_group) &&
            library.mpi("PMPI_Group_free", &mpi.group_free) &&
            library.mpi("PMPI_Comm_create_keyval", &mpi.create_keyval) &&
            library.mpi("PMPI_Comm_get_attr", &mpi.get_attr) &&
@@ -75,7 +84,8 @@ bool prepare_agreements(const OpenMpiLibrary &library) {
 }
 
 Agreement *agreement_of(void *communicator, int rank) {
-    if (!ucx_sends_messages()) {
+    // The key ends with MPI_Finalize; sessions of MPI 4 may begin afterwards.
+    if (!has_world() || !ucx_sends_messages() || CommunicatorEnd::is_of(communicator)) {
         return nullptr;
     }
     static const int key = create_key();
@@ -85,6 +95,13 @@ Agreement *agreement_of(void *communicator, int rank) {
         return nullptr;
     }
     return is_set != 0 ? static_cast<Agreement *>(found) : make_agreement(communicator, key, rank);
+}
+
+void end_operation(Agreement *agreement, bool succeeded) {
+    agreement->end(succeeded);
+    if (agreement->has_no_answer()) {
+        is_alone.store(true, std::memory_order_relaxed);
+    }
 }
 
 }  // namespace gpushm::openmpi

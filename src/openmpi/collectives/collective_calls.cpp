@@ -10,6 +10,7 @@
 #include "core/memory/memory_query.hpp"
 #include "core/pinning/device_buffer_pool.hpp"
 #include "openmpi/binding/gpu_memory.hpp"
+#include "openmpi/collectives/agreement_attribute.hpp"
 #include "openmpi/collectives/nonblocking_collectives.hpp"
 #include "openmpi/collectives/pair_allreduce.hpp"
 #include "openmpi/collectives/predefined_operations.hpp"
@@ -324,6 +325,16 @@ std::string nonblocking(const std::string &name) {
     return std::string("I") + static_cast<char>(tolower(name[0])) + name.substr(1);
 }
 
+int free_communicator(Handle *communicator) {
+    const CommunicatorEnd end(communicator != nullptr ? *communicator : nullptr);
+    return replaced_by<&free_communicator>(communicator);
+}
+
+int disconnect_communicator(Handle *communicator) {
+    const CommunicatorEnd end(communicator != nullptr ? *communicator : nullptr);
+    return replaced_by<&disconnect_communicator>(communicator);
+}
+
 /** Redirects a function in its forms: blocking, nonblocking and, in MPI 4, persistent; the same
  * three with large counts are MPI 4's as well. */
 struct Target : MpiTarget {
@@ -366,6 +377,16 @@ private:
     }
 };
 
+void prepare_pairs(const MpiTarget &target) {
+    if (prepare_pair_allreduce(target.library)) {
+        target.redirect<&free_communicator>("Comm_free");
+        target.redirect<&disconnect_communicator>("Comm_disconnect");
+    } else {
+        GPUSHM_LOG(debug, "Open MPI %s runs all of its MPI_Allreduce itself",
+                   target.library.version());
+    }
+}
+
 }  // namespace
 
 void redirect_collective_calls(const MpiTarget &given) {
@@ -373,10 +394,7 @@ void redirect_collective_calls(const MpiTarget &given) {
         return;
     }
     prepare_nonblocking_collectives(given.library);
-    if (!prepare_pair_allreduce(given.library)) {
-        GPUSHM_LOG(debug, "Open MPI %s runs all of its MPI_Allreduce itself",
-                   given.library.version());
-    }
+    prepare_pairs(given);
     const Target target = {given};
     target.redirect_reductions<Name::allreduce, int, Large, Handle>("Allreduce");
     target.redirect_reductions<Name::reduce, int, Large, int, Handle>("Reduce");

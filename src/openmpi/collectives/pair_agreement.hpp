@@ -11,8 +11,8 @@
 
 namespace gpushm::openmpi {
 
-/** Both ranks call the same functions in the same order, because what they call them for depends
- * only on what MPI requires to be equal on both: the operation, the datatype and the count.
+/** Both ranks call the same functions in the same order, because they do so for each MPI_Allreduce
+ * of at least some size, and MPI requires the size to be equal on both.
  *
  * A peer without gpushm takes part in nothing but MPI's own operations, so no rank may wait for it.
  * Protocol, in which operations are numbered from 0:
@@ -22,9 +22,10 @@ namespace gpushm::openmpi {
  * - Before operation 1, each rank sends whether it has seen the peer's version. A rank that has
  * seen it knows that the peer does so, too, and waits for that. Both ranks agree if both have seen
  * it. So both know the same, even if a version arrives late.
- * - Ranks that agree ask each other whether their buffers are in GPU memory, in operations 1, 2, 5,
- *   12, ..., at most 255 operations apart. Between the questions both assume the last answers. A
- *   wrong assumption costs time only: either way takes all kinds of memory.
+ * - Ranks that agree ask each other whether they prefer gpushm's way, which they take if both do:
+ * in each operation as long as they take it, otherwise in ever fewer ones, up to 256 operations
+ * apart. So gpushm runs no operation that a rank does not prefer, and one that both prefer may be
+ * run by Open MPI.
  *
  * `Messages`: PeerMessages. */
 template <typename Messages>
@@ -32,9 +33,10 @@ class PairAgreement {
 public:
     explicit PairAgreement(Messages messages) : messages_(std::move(messages)) {}
 
-    /** Call before each operation of `bytes`, with whether this rank prefers gpushm's way. Whether
-     * both ranks take it. */
-    bool begin(size_t bytes, bool prefers) {
+    /** Call before each operation of `bytes`. `prefers()`: whether this rank prefers gpushm's way.
+     * Whether both ranks take it. */
+    template <typename Prefers>
+    bool begin(size_t bytes, const Prefers &prefers) {
         if (stage_ == Stage::operation_0 && !messages_.send_notice(kVersion)) {
             stage_ = Stage::apart;
         }
@@ -47,10 +49,13 @@ public:
     /** Call after each operation that Open MPI has run, with whether it has succeeded. */
     void end(bool succeeded) {
         if (stage_ == Stage::operation_0) {
-            has_seen_version_ = succeeded && messages_.take_notice() == kVersion;
+            has_seen_version_ = messages_.take_notice() == kVersion && succeeded;
             stage_ = Stage::operation_1;
         }
     }
+
+    /** Whether the peer has not answered in operation 0. What it sends later is never received. */
+    bool has_no_answer() const { return stage_ != Stage::operation_0 && !has_seen_version_; }
 
 private:
     enum class Stage { operation_0, operation_1, agreed, apart };
@@ -58,13 +63,14 @@ private:
     /** Of operations whose sizes have one highest bit. */
     struct Way {
         bool is_ours = false;
-        unsigned apart = 0;  // the binary logarithm of the operations between two questions
-        unsigned until = 0;  // operations until the next question
+        unsigned apart = 0;  // the binary logarithm of the last `until`
+        unsigned until = 0;  // so many operations without a question come first
     };
 
-    static constexpr uint32_t kVersion = 1;  // of what the ranks do once they have agreed
-    static constexpr uint32_t kSeen = 1;
-    static constexpr uint32_t kNotSeen = 0;
+    // No other words are sent, and no two of them are equal.
+    static constexpr uint32_t kVersion = 0x67700001;  // of what the ranks do once they agree
+    static constexpr uint32_t kSeen = 0x67700100;
+    static constexpr uint32_t kNotSeen = 0x67700200;
     static constexpr unsigned kMostApart = 8;
 
     bool agree() {
@@ -72,15 +78,24 @@ private:
                messages_.await_notice() == kSeen;
     }
 
-    bool take_way(Way *way, bool prefers) {
-        if (way->until == 0) {
-            way->is_ours = messages_.exchange_byte(prefers ? 1 : 0) == 1 && prefers;
-            way->apart = std::min(way->apart + 1, kMostApart);
-            way->until = (1u << way->apart) - 1;  // odd: a program may alternate between buffers
+    template <typename Prefers>
+    bool take_way(Way *way, const Prefers &prefers) {
+        if (!way->is_ours && way->until > 0) {
+            --way->until;
+            return false;
         }
-        --way->until;
+        const bool was_ours = way->is_ours;
+        way->is_ours = ask(prefers());
+        if (was_ours && !way->is_ours) {
+            way->apart = 0;
+        } else if (!way->is_ours) {
+            way->apart = std::min(way->apart + 1, kMostApart);
+            way->until = 1u << way->apart;  // even: a program may alternate between two buffers
+        }
         return way->is_ours;
     }
+
+    bool ask(bool prefers) { return messages_.exchange_byte(prefers ? 1 : 0) == 1 && prefers; }
 
     static size_t highest_bit(size_t bytes) {
         return 63 - static_cast<size_t>(__builtin_clzll(bytes | 1));

@@ -5,16 +5,18 @@
 #include "core/memory/memory_query.hpp"
 #include "core/pinning/device_buffer_pool.hpp"
 #include "core/standby/gpu_sharing.hpp"
-#include "openmpi/binding/gpu_memory.hpp"
 #include "openmpi/binding/opal_datatype.hpp"
 #include "openmpi/collectives/agreement_attribute.hpp"
 #include "openmpi/collectives/predefined_operations.hpp"
+#include "openmpi/settings/mca_parameters.hpp"
 #include "openmpi/settings/settings.hpp"
 
 #include <algorithm>
 #include <climits>
-#include <memory>
-#include <optional>
+#include <cstdint>
+#include <cstdlib>
+#include <set>
+#include <string>
 
 namespace gpushm::openmpi {
 namespace {
@@ -31,50 +33,35 @@ struct Mpi {
 Mpi mpi;
 bool is_prepared = false;
 
-/** Memory of the kind of another buffer. */
-class Scratch {
-public:
-    Scratch(size_t bytes, const void *like) {
-        const MemoryInfo info = query_memory(like);
-        DeviceBufferPool &blocks = DeviceBufferPool::instance();
-        on_gpu_ = info.kind == MemoryKind::device ? blocks.take(bytes, info) : nullptr;
-        if (on_gpu_ == nullptr) {
-            in_host_memory_.reset(new char[bytes]);
-        }
-    }
-    ~Scratch() {
-        if (on_gpu_ != nullptr) {
-            DeviceBufferPool::instance().give_back(on_gpu_);
-        }
-    }
-    Scratch(const Scratch &) = delete;
-    Scratch &operator=(const Scratch &) = delete;
-
-    void *address() const { return on_gpu_ != nullptr ? on_gpu_ : in_host_memory_.get(); }
-
-private:
-    void *on_gpu_;
-    std::unique_ptr<char[]> in_host_memory_;
-};
-
 /** The bytes of an element; 0: MPI refuses the datatype. */
 size_t element_of(Handle datatype) {
     const OpalDatatype type(datatype);
     return type.is_committed() ? type.size() : 0;
 }
 
-/** Whether gpushm can run such operations at all. The same on both ranks, unless MPI refuses the
- * call. */
-bool can_be_ours(const AllreduceCall &call) {
-    const bool is_refused = is_in_place(call.receive) || call.send == call.receive;
-    return is_prepared && !is_refused && call.count <= INT_MAX &&
-           gpus_compute(call.operation, call.datatype);
+/** Whether the user has chosen how Open MPI runs collective operations. */
+bool has_users_choice() {
+    const std::set<std::string> in_file = parameters_in_users_file();
+    for (const char *name :
+         {"coll", "coll_tuned_use_dynamic_rules", "coll_ucc_enable", "coll_hcoll_enable"}) {
+        if (getenv((std::string("OMPI_MCA_") + name).c_str()) != nullptr ||
+            in_file.count(name) != 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
-bool is_free_gpu_memory(const void *address) {
+bool is_users_choice() {
+    static const bool is_choice = has_users_choice();
+    return is_choice;
+}
+
+/** Whether the GPU `device` reduces elements there, and no other process waits for it. */
+bool is_reduced_on(CUdevice device, const void *address, size_t element) {
     const MemoryInfo info = query_memory(address);
-    return info.kind == MemoryKind::device && gpu_can_reduce(info) &&
-           GpuSharing::instance().others(info.device) == GpuSharing::Others::none;
+    return info.kind == MemoryKind::device && info.device == device && gpu_can_reduce(info) &&
+           reinterpret_cast<uintptr_t>(address) % element == 0;
 }
 
 }  // namespace
@@ -87,42 +74,73 @@ bool prepare_pair_allreduce(const OpenMpiLibrary &library) {
 }
 
 PairAllreduce::PairAllreduce(const AllreduceCall &call)
-    : call_(call), element_(element_of(call.datatype)) {
-    const size_t bytes = static_cast<size_t>(std::max(call.count, ptrdiff_t{0})) * element_;
+    : call_(call),
+      element_(element_of(call.datatype)),
+      count_(static_cast<size_t>(std::max(call.count, ptrdiff_t{0}))) {
+    const size_t bytes = count_ * element_;
     Group group;
-    if (bytes < kMinBytes || !can_be_ours(call) || !find_group(call.communicator, &group) ||
+    if (bytes < kMinBytes || !is_prepared || !find_group(call.communicator, &group) ||
         group.size != 2) {
         return;
     }
     rank_ = group.rank;
     agreement_ = agreement_of(call.communicator, rank_);
-    is_ours_ = agreement_ != nullptr && agreement_->begin(bytes, is_for_gpu(bytes));
+    is_ours_ = agreement_ != nullptr && agreement_->begin(bytes, [this] { return is_preferred(); });
 }
 
-/** Whether this rank prefers gpushm's way. */
-bool PairAllreduce::is_for_gpu(size_t bytes) const {
-    return bytes >= limits().host_collectives / 2 && is_free_gpu_memory(call_.receive) &&
-           (is_in_place(call_.send) || is_free_gpu_memory(call_.send));
+PairAllreduce::~PairAllreduce() {
+    if (scratch_ != nullptr) {
+        DeviceBufferPool::instance().give_back(scratch_);
+    }
+}
+
+bool PairAllreduce::is_preferred() {
+    const bool is_refused = is_in_place(call_.receive) || call_.send == call_.receive;
+    return !is_refused && call_.count <= INT_MAX && !is_users_choice() &&
+           count_ * element_ >= limits().host_collectives / 2 &&
+           gpus_compute(call_.operation, call_.datatype) && is_for_gpu() &&
+           (!is_in_place(call_.send) || take_scratch());
+}
+
+bool PairAllreduce::is_for_gpu() const {
+    const CUdevice device = query_memory(call_.receive).device;
+    return is_reduced_on(device, call_.receive, element_) &&
+           (is_in_place(call_.send) || is_reduced_on(device, call_.send, element_)) &&
+           GpuSharing::instance().others(device) == GpuSharing::Others::none;
+}
+
+bool PairAllreduce::take_scratch() {
+    scratch_ =
+        DeviceBufferPool::instance().take(most_reduced() * element_, query_memory(call_.receive));
+    return scratch_ != nullptr;
 }
 
 void PairAllreduce::ended_elsewhere(int result) {
     if (agreement_ != nullptr) {
-        agreement_->end(result == kMpiSuccess);
+        end_operation(agreement_, result == kMpiSuccess);
     }
 }
 
-int PairAllreduce::run() const {
-    const auto count = static_cast<size_t>(call_.count);
+/** The most elements that this rank reduces at once. */
+size_t PairAllreduce::most_reduced() const {
+    const size_t together = std::min(count_, kMostTogether / element_);
+    return together * element_ < kMinHalved ? together : together - together / 2;
+}
+
+int PairAllreduce::run() {
     int result = kMpiSuccess;
-    for (size_t begin = 0; begin < count && result == kMpiSuccess;) {
-        const Part part = {begin, std::min(count - begin, kMostTogether / element_)};
+    for (size_t begin = 0; begin < count_ && result == kMpiSuccess;) {
+        const Part part = {begin, std::min(count_ - begin, kMostTogether / element_)};
         result = part.count * element_ < kMinHalved ? reduce_part(part, part) : reduce_halves(part);
         begin += part.count;
     }
-    if (result != kMpiSuccess) {
-        mpi.call_errhandler(call_.communicator, result);
+    if (result == kMpiSuccess) {
+        return result;
     }
-    return result;
+    scratch_ = nullptr;  // a receive may be posted still
+    const int error = result > 0 ? result : kMpiErrorOther;
+    mpi.call_errhandler(call_.communicator, error);
+    return error;
 }
 
 int PairAllreduce::reduce_halves(const Part &part) const {
@@ -139,13 +157,8 @@ int PairAllreduce::reduce_halves(const Part &part) const {
 /** Sends the peer what it reduces, and reduces this rank's part. */
 int PairAllreduce::reduce_part(const Part &own, const Part &theirs) const {
     void *const result = place(call_.receive, own.begin);
-    const bool in_place = is_in_place(call_.send);
-    const void *const input = in_place ? call_.receive : call_.send;
-    std::optional<Scratch> scratch;
-    if (in_place) {
-        scratch.emplace(own.count * element_, call_.receive);
-    }
-    void *const from_peer = in_place ? scratch->address() : result;
+    const void *const input = is_in_place(call_.send) ? call_.receive : call_.send;
+    void *const from_peer = scratch_ != nullptr ? scratch_ : result;
     const int exchanged = exchange(from_peer, own.count, place(input, theirs.begin), theirs.count);
     return exchanged == kMpiSuccess ? reduce(result, from_peer, place(input, own.begin), own.count)
                                     : exchanged;
@@ -158,25 +171,14 @@ int PairAllreduce::exchange(void *into, size_t into_count, const void *from,
 }
 
 /** Both ranks take the elements of rank 0 for the first operand: the order decides about the sign
- * of a zero, and which of two NaNs remains. `result` may be one of the operands. */
+ * of a zero, and which of two NaNs remains. `result` is one of the operands. */
 int PairAllreduce::reduce(void *result, const void *theirs, const void *own, size_t count) const {
     const void *const first = rank_ == 0 ? own : theirs;
     const void *const second = rank_ == 0 ? theirs : own;
-    if (reduce_by_gpu(call_.operation, call_.datatype, result, first, second, count)) {
-        return kMpiSuccess;
-    }
-    const size_t bytes = count * element_;
-    const Scratch operand(bytes, second);
-    if (!copy_or_report({{operand.address(), second, bytes}}, "reducing")) {
-        return kMpiErrorOther;
-    }
-    const int reduced = mpi.reduce_local(first, operand.address(), static_cast<int>(count),
-                                         call_.datatype, call_.operation);
-    if (reduced == kMpiSuccess &&
-        !copy_or_report({{result, operand.address(), bytes}}, "reducing")) {
-        return kMpiErrorOther;
-    }
-    return reduced;
+    return reduce_by_gpu(call_.operation, call_.datatype, result, first, second, count)
+               ? kMpiSuccess
+               : mpi.reduce_local(result == theirs ? own : theirs, result, static_cast<int>(count),
+                                  call_.datatype, call_.operation);
 }
 
 void *PairAllreduce::place(const void *buffer, size_t element) const {

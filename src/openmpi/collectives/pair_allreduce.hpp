@@ -28,15 +28,19 @@ class PairAllreduce {
 public:
     /** Makes a step towards an agreement of both ranks (PairAgreement), if there are two. */
     explicit PairAllreduce(const AllreduceCall &call);
+    ~PairAllreduce();
+    PairAllreduce(const PairAllreduce &) = delete;
+    PairAllreduce &operator=(const PairAllreduce &) = delete;
 
     /** Whether both ranks let gpushm run the operation. Then call run(), else ended_elsewhere(). */
     bool is_ours() const { return is_ours_; }
 
     /** Each rank gets its peer's elements once, and reduces them with its own: all of them, or, if
      * there are many, half of them; the halves of the result are then exchanged. Unlike Open MPI's
-     * algorithms this copies nothing to the result first. Both ranks get the same bits. Returns an
-     * error class, after a call of the communicator's error handler. */
-    int run() const;
+     * algorithms this copies nothing to the result first. Both ranks get the same bits, unless the
+     * driver refuses a launch. Returns an error class, after a call of the communicator's error
+     * handler. */
+    int run();
 
     /** Open MPI has run the operation, with this result. */
     void ended_elsewhere(int result);
@@ -47,7 +51,10 @@ private:
         size_t count;
     };
 
-    bool is_for_gpu(size_t bytes) const;
+    bool is_preferred();
+    bool is_for_gpu() const;
+    bool take_scratch();
+    size_t most_reduced() const;
     int reduce_halves(const Part &part) const;
     int reduce_part(const Part &own, const Part &theirs) const;
     int exchange(void *into, size_t into_count, const void *from, size_t from_count) const;
@@ -56,8 +63,10 @@ private:
 
     const AllreduceCall call_;
     const size_t element_;  // bytes
+    const size_t count_;
     int rank_ = 0;
     PairAgreement<PeerMessages> *agreement_ = nullptr;
+    void *scratch_ = nullptr;  // in place: GPU memory for what the peer sends
     bool is_ours_ = false;
 };
 

@@ -96,13 +96,14 @@ protected:
         Agreement agreement(FakeMessages(&sides_[rank], &sides_[1 - rank]));
         Ways ways;
         for (const Operation &operation : operations) {
-            ways.push_back(agreement.begin(operation.bytes, operation.prefers));
+            ways.push_back(agreement.begin(operation.bytes, [&] { return operation.prefers; }));
             if (!ways.back()) {
                 operation_[rank].send(true);
                 operation_[1 - rank].await();
                 agreement.end(operation.succeeds);
             }
         }
+        has_no_answer_[rank] = agreement.has_no_answer();
         return ways;
     }
 
@@ -115,6 +116,7 @@ protected:
 
     std::array<Side, 2> sides_;
     std::array<Channel<bool>, 2> operation_;
+    std::array<bool, 2> has_no_answer_ = {};
 };
 
 constexpr size_t kBytes = 1 << 16;
@@ -125,6 +127,7 @@ TEST_F(PairAgreementTest, OurWayFromTheSecondOperationOn) {
     const auto ways = run_both(kPreferring, kPreferring);
     EXPECT_EQ(ways[0], (Ways{false, true, true, true, true, true}));
     EXPECT_EQ(ways[1], ways[0]);
+    EXPECT_FALSE(has_no_answer_[0] || has_no_answer_[1]);
 }
 
 TEST_F(PairAgreementTest, OneRankThatDoesNotPreferItIsEnough) {
@@ -136,7 +139,17 @@ TEST_F(PairAgreementTest, OneRankThatDoesNotPreferItIsEnough) {
 TEST_F(PairAgreementTest, QuestionsAreRare) {
     const std::vector<Operation> many(1000, {kBytes, false});
     run_both(many, many);
-    EXPECT_EQ(sides_[0].questions, 10);  // 1, 2, 5, 12, 27, 58, 121, 248, 503, 758
+    EXPECT_EQ(sides_[0].questions, 10);  // 1, 4, 9, 18, 35, 68, 133, 262, 519, 776
+}
+
+TEST_F(PairAgreementTest, OurWayOnlyWhereBothPreferIt) {
+    std::vector<Operation> first = kPreferring;
+    std::vector<Operation> second = kPreferring;
+    first[2].prefers = false;
+    second[4].prefers = false;
+    const auto ways = run_both(first, second);
+    EXPECT_EQ(ways[0], (Ways{false, true, false, true, false, true}));
+    EXPECT_EQ(ways[1], ways[0]);
 }
 
 TEST_F(PairAgreementTest, FollowsWhatTheRanksPreferNow) {
@@ -144,8 +157,22 @@ TEST_F(PairAgreementTest, FollowsWhatTheRanksPreferNow) {
     std::fill(changing.begin() + 20, changing.end(), Operation{kBytes, true});
     const auto ways = run_both(changing, changing);
     EXPECT_EQ(ways[0], ways[1]);
-    EXPECT_FALSE(ways[0][26]);
-    EXPECT_TRUE(ways[0][27]);
+    EXPECT_FALSE(ways[0][34]);
+    EXPECT_TRUE(ways[0][35]);
+    EXPECT_TRUE(ways[0][599]);
+}
+
+TEST_F(PairAgreementTest, FindsEitherOfTwoBuffersThatAlternate) {
+    for (const size_t preferred : {0, 1}) {
+        std::vector<Operation> alternating(60, {kBytes, false});
+        for (size_t i = preferred; i < alternating.size(); i += 2) {
+            alternating[i].prefers = true;
+        }
+        const auto ways = run_both(alternating, alternating);
+        EXPECT_EQ(ways[0], ways[1]);
+        EXPECT_TRUE(ways[0][58 + preferred]);
+        EXPECT_FALSE(ways[0][59 - preferred]);
+    }
 }
 
 TEST_F(PairAgreementTest, EachSizeHasItsWay) {
@@ -165,6 +192,7 @@ TEST_F(PairAgreementTest, APeerWithoutGpushmIsNotWaitedFor) {
         operation_[1].send(true);
     }
     EXPECT_EQ(run(0, kPreferring), kAllOfOpenMpi);
+    EXPECT_TRUE(has_no_answer_[0]);
 }
 
 TEST_F(PairAgreementTest, BothKnowIfAVersionIsLate) {
