@@ -99,18 +99,18 @@ smoke_release() {
         quiet_component "$prefix" mpirun -n 2 "$plain/test/mpi/sessions" alone' "$source_dir" "$plain" "$prefix"
 }
 
-# A UCX from 1.16 to 1.20 takes half a second to start, so what starts many processes runs in one of the two.
 programs_of_all=(gtest/{abi_refusal_test,abi_test,uct_test,hooks_test})
 
+# Its UCX 1.18 takes half a second to start (start_ucx_quickly), so what starts many processes runs on sid.
 step_trixie() {
-    local -a suite=(ucp/gpu_memory.sh "${programs_of_all[@]}")
+    local -a suite=("${programs_of_all[@]}")
     smoke_release trixie "$debian13_packages"
 }
 
 # The mirror may be a snapshot that is older than its files say. What rests on the C library or on ucx_perftest alone
 # runs here and on this system: the newest and the oldest.
 step_sid() {
-    local -a suite=(gtest/{core_host_test,port_host_test} "${programs_of_all[@]}" ucp/ucp_test)
+    local -a suite=(ucp/gpu_memory.sh gtest/{core_host_test,port_host_test} "${programs_of_all[@]}" ucp/ucp_test)
     smoke_release sid "$release_packages" --aptopt='Acquire::Check-Valid-Until "false"'
     in_chroot "$root/tmp/sid" bash "$source_dir/contrib/ci/perftest_all.sh" "$prefix" "$plain"
 }

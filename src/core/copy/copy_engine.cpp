@@ -431,8 +431,10 @@ Status CopyEngine::wait(CopyTicket *ticket) {
     Status status = poll(ticket);
     while (status == Status::in_progress) {
         progress();
-        StandbyKernels::instance().tend(StandbyKernel::Moment::busy);
         status = poll(ticket);
+        if (status == Status::in_progress) {
+            StandbyKernels::instance().tend(StandbyKernel::Moment::busy);
+        }
     }
     return status;
 }

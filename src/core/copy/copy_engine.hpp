@@ -60,7 +60,7 @@ public:
 
     /** Counts copies that are made by a launch for themselves, if the standby kernel would make
      * them where it is there: a program that has no others would never have it. For at most
-     * kMostRowsForStandby jobs. */
+     * kMostCopiesOfRows jobs. */
     void note_for_standby(const std::vector<CopyJob> &jobs);
 
     /** Whether start() copies [source, +length) to memory of cuMemAlloc of the same context even if
@@ -93,7 +93,7 @@ public:
      * is used up. Never asks the driver. */
     Status poll(CopyTicket *ticket);
 
-    /** Waits for a ticket; ok or gpu_error. */
+    /** Waits for a ticket, and tends the standby kernels meanwhile; ok or gpu_error. */
     Status wait(CopyTicket *ticket);
 
     /** While it lives, driver calls of the engine share one exchange of the thread's capture mode,

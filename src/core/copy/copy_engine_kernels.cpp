@@ -39,9 +39,8 @@ constexpr Costs kFromHost = {7.7, 1.0, 1.8e-3, 18.5e-6, 11, 0.33e-3, 19.5e-6};
 constexpr Costs kToHost = {7.7, 0.6, 1.3e-3, 18.5e-6, 10.5, 2e-3, 19.5e-6};
 
 const Costs &costs_of(const CopyJob &job, CopyOperands &operands) {
-    const bool is_between_gpus = !job.from_host && !job.to_host;
-    if (is_between_gpus && job.other_side != OtherSide::unknown) {
-        return job.other_side == OtherSide::same_gpu ? kWithinGpu : kBetweenGpus;
+    if (job.between_gpus) {
+        return kBetweenGpus;
     }
     if (job.from_host || operands.source.info().kind != MemoryKind::device) {
         return kFromHost;
@@ -133,8 +132,11 @@ bool CopyEngine::start_by_kernel(const std::vector<CopyJob> &jobs,
     for (size_t index = 0; submitted && index < jobs.size(); ++index) {
         tickets->push_back({batch, index});
     }
-    for (size_t i = 0; submitted && i < jobs.size() && jobs.size() <= kMostRowsForStandby; ++i) {
-        note_for_standby(jobs[i], means[i]);
+    if (submitted && jobs.size() <= kMostCopiesOfRows) {
+        for (size_t i = 0; i < jobs.size(); ++i) {
+            means[i].context = context;
+            note_for_standby(jobs[i], means[i]);
+        }
     }
     return submitted;
 }

@@ -8,6 +8,7 @@
 #include "core/copy/row_copy_list.hpp"
 #include "core/copy/standby_policy.hpp"
 #include "core/kernels/kernel_code.hpp"
+#include "core/kernels/standby_protocol.hpp"
 #include "core/memory/memory_query.hpp"
 #include "core/pinning/pinned_buffer_pool.hpp"
 #include "core/standby/standby_registry.hpp"
@@ -228,7 +229,7 @@ constexpr size_t kMaxLaunches = PinnedBufferPool::kBlocks / 2;
 
 /** Whether the standby kernel makes all copies. */
 bool are_left_to_standby(CopyEngine &engine, const std::vector<CopyJob> &jobs) {
-    return !jobs.empty() && jobs.size() <= kMostRowsForStandby &&
+    return !jobs.empty() && jobs.size() <= kMostCopiesOfRows &&
            std::all_of(jobs.begin(), jobs.end(),
                        [&](const CopyJob &job) { return engine.is_left_to_standby(job); });
 }
@@ -360,9 +361,15 @@ bool copy_by_kernel(const MemoryInfo &gpu_side, const std::vector<CopyPiece> &pi
     return true;
 }
 
-/** Counts them if the standby kernel is not there to make them. */
+bool may_be_for_standby(const CopyPiece &piece) {
+    const size_t most = piece.rows.count == 1 ? kMaxStandbyBytes : kStandbyMostRowBytes;
+    return piece.length <= most / piece.rows.count;
+}
+
+/** Whether the standby kernel makes all copies. Counts them for it if it is not there. */
 bool are_left_to_standby(const std::vector<CopyPiece> &pieces) {
-    if (pieces.empty() || pieces.size() > kMostRowsForStandby) {
+    if (pieces.empty() || pieces.size() > kMostCopiesOfRows ||
+        !std::all_of(pieces.begin(), pieces.end(), may_be_for_standby)) {
         return false;
     }
     BorrowedEngine engine;

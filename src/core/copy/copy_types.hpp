@@ -44,6 +44,9 @@ struct CopyJob {
      * fails. */
     bool source_may_go = false;
     OtherSide other_side = OtherSide::unknown;  // same_gpu: and in_reach
+    /** Both sides are memory of GPUs, and of two. The driver says of a peer's memory that is mapped
+     * that it is of the GPU that maps it. false: the engine asks the driver. */
+    bool between_gpus = false;
     /** Of a copy within a GPU: the source may be unmapped when the copy has ended, whatever kernels
      * are in streams. A kernel that was cancelled reads nothing there then. */
     bool source_may_be_unmapped = false;

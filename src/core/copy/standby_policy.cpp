@@ -43,12 +43,12 @@ size_t limit_of_alignment(const CopyJob &job, size_t limit) {
                            : limit / 16;
 }
 
-/** Of rows, the kernel's first block has 2048 or 4096 words under way. Where words are narrow, more
- * than 16 KiB would take it longer than a copy engine. */
+/** Of rows, the kernel's first block has 2048 or 4096 words under way:
+ * doc/decisions/standby-rows.md. */
 size_t limit_of_rows(size_t aligned, const CopyJob &job) {
     constexpr size_t kMostOfNarrowWords = 16u << 10;
     return std::min<size_t>(
-        aligned, alignment_bits(job) % 8 == 0 ? kStandbyMostRowBytes : kMostOfNarrowWords);
+        aligned, alignment_bits(job) % 16 == 0 ? kStandbyMostRowBytes : kMostOfNarrowWords);
 }
 
 }  // namespace

@@ -13,10 +13,8 @@ namespace gpushm {
 constexpr size_t kMaxStandbyBytes = 1u << 20;
 constexpr size_t kMaxStandbyElsewhere = 768u << 10;
 
-/** The standby kernel makes copies of rows one by one: more of them are one launch of another
- * kernel.
- */
-constexpr size_t kMostRowsForStandby = 2;
+/** The standby kernel makes copies of rows one by one: more are a launch of another kernel. */
+constexpr size_t kMostCopiesOfRows = 2;
 
 /** What the limit depends on beside the job. */
 struct StandbyConditions {

@@ -24,7 +24,7 @@ struct StandbyConfig {
 
 /** The kernel of one context.
  *
- * - It is launched while a thread of the process waits for messages and small copies have been seen
+ * - It is launched while a thread of the process waits for messages or copies and small copies have been seen
  *   lately, never in front of a copy that is alone.
  * - It takes commands once it has said that it runs.
  * - It leaves by itself soon after the waiting has stopped, and after a bounded life in any case.

@@ -38,7 +38,7 @@ public:
      * there, not ours. */
     void leave_to_peer(CUcontext context, CUdevice device);
 
-    /** To be called again and again by threads that wait for messages. Costs a load while no kernel
+    /** To be called again and again by threads that wait for messages or copies. Costs a load while no kernel
      * is wanted. */
     void tend(StandbyKernel::Moment moment) {
         if (wanted()) {

@@ -84,11 +84,9 @@ int PeerMessages::exchange(const Elements &from, const Elements &into, void *dat
                         kTagOfAllreduce, communicator_, nullptr);
 }
 
-std::optional<unsigned char> PeerMessages::exchange_byte(unsigned char byte) const {
-    // If Open MPI cannot send, it leaves the receive posted.
-    static thread_local unsigned char theirs;
-    const int result = exchange({&byte, 1}, {&theirs, 1}, byte_type);
-    return result == kMpiSuccess ? std::optional(theirs) : std::nullopt;
+std::optional<unsigned char> PeerMessages::exchange_byte(unsigned char byte) {
+    const int result = exchange({&byte, 1}, {&theirs_, 1}, byte_type);
+    return result == kMpiSuccess ? std::optional(theirs_) : std::nullopt;
 }
 
 bool PeerMessages::send_notice(uint32_t word) const {

@@ -32,7 +32,7 @@ public:
      * MPI. */
     int exchange(const Elements &from, const Elements &into, void *datatype) const;
     /** The same with one byte; that of the peer. Empty: MPI has failed. */
-    std::optional<unsigned char> exchange_byte(unsigned char byte) const;
+    std::optional<unsigned char> exchange_byte(unsigned char byte);
 
     /** Sends a word, which the peer need not ever take. Returns when UCX has given it to a
      * transport. False: MPI has failed. */
@@ -45,6 +45,7 @@ public:
 private:
     void *communicator_;
     int peer_;
+    unsigned char theirs_ = 0;  // a receive may stay posted if Open MPI cannot send
 };
 
 }  // namespace gpushm::openmpi

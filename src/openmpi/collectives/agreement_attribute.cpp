@@ -48,27 +48,32 @@ int create_key() {
     return mpi.create_keyval(do_not_copy, destroy, &key, nullptr) == kMpiSuccess ? key : kNoKey;
 }
 
-bool is_of_one_node(void *communicator) {
-    void *group = nullptr;
-    if (mpi.comm_group(communicator, &group) != kMpiSuccess) {
-        return false;
-    }
-    const bool is_of_one = !mpi.have_remote_peers(group);
-    mpi.group_free(&group);
-    return is_of_one;
-}
-
-// A peer has not answered.
+// A peer has not answered, or has not been answered: what it sends is never received, and would be
+// taken for a word of another peer if its communicator's number is used again.
 std::atomic<bool> is_alone{false};
 
+Agreement *go_alone() {
+    is_alone.store(true, std::memory_order_relaxed);
+    return nullptr;
+}
+
 Agreement *make_agreement(void *communicator, int key, int rank) {
-    if (is_alone.load(std::memory_order_relaxed) || !is_of_one_node(communicator)) {
+    void *group = nullptr;
+    if (is_alone.load(std::memory_order_relaxed)) {
+        return nullptr;
+    }
+    if (mpi.comm_group(communicator, &group) != kMpiSuccess) {
+        return go_alone();
+    }
+    const bool is_of_one_node = !mpi.have_remote_peers(group);
+    mpi.group_free(&group);
+    if (!is_of_one_node) {
         return nullptr;
     }
     std::unique_ptr<Agreement> made(new (std::nothrow) Agreement({communicator, 1 - rank}));
     const bool is_set =
         made != nullptr && mpi.set_attr(communicator, key, made.get()) == kMpiSuccess;
-    return is_set ? made.release() : nullptr;
+    return is_set ? made.release() : go_alone();
 }
 
 }  // namespace
@@ -92,15 +97,15 @@ Agreement *agreement_of(void *communicator, int rank) {
     void *found = nullptr;
     int is_set = 0;
     if (key == kNoKey || mpi.get_attr(communicator, key, &found, &is_set) != kMpiSuccess) {
-        return nullptr;
+        return go_alone();
     }
     return is_set != 0 ? static_cast<Agreement *>(found) : make_agreement(communicator, key, rank);
 }
 
-void end_operation(Agreement *agreement, bool succeeded) {
-    agreement->end(succeeded);
+void end_operation(Agreement *agreement) {
+    agreement->end();
     if (agreement->has_no_answer()) {
-        is_alone.store(true, std::memory_order_relaxed);
+        go_alone();
     }
 }
 

@@ -17,9 +17,9 @@ bool prepare_agreements(const OpenMpiLibrary &library);
  * or MPI has failed. */
 PairAgreement<PeerMessages> *agreement_of(void *communicator, int rank);
 
-/** Calls end() of an agreement. If the peer has not answered, the process makes no agreement any
- * more: each attempt leaves messages at the peer that are never received. */
-void end_operation(PairAgreement<PeerMessages> *agreement, bool succeeded);
+/** Calls end() of an agreement. If the peer has not answered, the process makes no further
+ * agreement: each attempt leaves messages at the peer that are never received. */
+void end_operation(PairAgreement<PeerMessages> *agreement);
 
 /** While it lives, this thread frees a communicator, which has no agreement any more: its
  * attributes end one by one, in another order on each rank, and functions of the program that are

@@ -211,7 +211,7 @@ struct Reduction {
                 return checked([&] { return pair.run(); });
             }
             const int result = call_mpi(send, receive, count, datatype, operation, last...);
-            pair.ended_elsewhere(result);
+            pair.ended_elsewhere();
             return result;
         } else {
             return call_mpi(send, receive, count, datatype, operation, last...);

@@ -23,9 +23,9 @@ namespace gpushm::openmpi {
  * seen it knows that the peer does so, too, and waits for that. Both ranks agree if both have seen
  * it. So both know the same, even if a version arrives late.
  * - Ranks that agree ask each other whether they prefer gpushm's way, which they take if both do:
- * in each operation as long as they take it, otherwise in ever fewer ones, up to 256 operations
- * apart. So gpushm runs no operation that a rank does not prefer, and one that both prefer may be
- * run by Open MPI.
+ *   before each operation as long as they take it, otherwise ever more rarely, with up to 256
+ *   operations between two questions. So gpushm runs no operation that a rank does not prefer, and
+ *   Open MPI may run one that both prefer.
  *
  * `Messages`: PeerMessages. */
 template <typename Messages>
@@ -46,10 +46,10 @@ public:
         return stage_ == Stage::agreed && take_way(&ways_[highest_bit(bytes)], prefers);
     }
 
-    /** Call after each operation that Open MPI has run, with whether it has succeeded. */
-    void end(bool succeeded) {
+    /** Call after each operation that Open MPI has run. */
+    void end() {
         if (stage_ == Stage::operation_0) {
-            has_seen_version_ = messages_.take_notice() == kVersion && succeeded;
+            has_seen_version_ = messages_.take_notice() == kVersion;
             stage_ = Stage::operation_1;
         }
     }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "openmpi/collectives/pair_allreduce.hpp"
 
+#include "core/base/no_throw.hpp"
+#include "core/copy/reachability.hpp"
 #include "core/copy/reduction.hpp"
 #include "core/memory/memory_query.hpp"
 #include "core/pinning/device_buffer_pool.hpp"
@@ -57,13 +59,6 @@ bool is_users_choice() {
     return is_choice;
 }
 
-/** Whether the GPU `device` reduces elements there, and no other process waits for it. */
-bool is_reduced_on(CUdevice device, const void *address, size_t element) {
-    const MemoryInfo info = query_memory(address);
-    return info.kind == MemoryKind::device && info.device == device && gpu_can_reduce(info) &&
-           reinterpret_cast<uintptr_t>(address) % element == 0;
-}
-
 }  // namespace
 
 bool prepare_pair_allreduce(const OpenMpiLibrary &library) {
@@ -85,12 +80,23 @@ PairAllreduce::PairAllreduce(const AllreduceCall &call)
     }
     rank_ = group.rank;
     agreement_ = agreement_of(call.communicator, rank_);
-    is_ours_ = agreement_ != nullptr && agreement_->begin(bytes, [this] { return is_preferred(); });
+    const auto prefers = [this] {
+        return unless_short([this] { return is_preferred(); }, [] { return false; });
+    };
+    is_ours_ = agreement_ != nullptr && agreement_->begin(bytes, prefers);
+    if (!is_ours_) {
+        give_back_scratch();
+    }
 }
 
 PairAllreduce::~PairAllreduce() {
+    give_back_scratch();
+}
+
+void PairAllreduce::give_back_scratch() {
     if (scratch_ != nullptr) {
         DeviceBufferPool::instance().give_back(scratch_);
+        scratch_ = nullptr;
     }
 }
 
@@ -102,11 +108,19 @@ bool PairAllreduce::is_preferred() {
            (!is_in_place(call_.send) || take_scratch());
 }
 
+/** Whether reduce_by_gpu() computes it, and no other process uses the GPU. */
 bool PairAllreduce::is_for_gpu() const {
-    const CUdevice device = query_memory(call_.receive).device;
-    return is_reduced_on(device, call_.receive, element_) &&
-           (is_in_place(call_.send) || is_reduced_on(device, call_.send, element_)) &&
-           GpuSharing::instance().others(device) == GpuSharing::Others::none;
+    const size_t bytes = count_ * element_;
+    const auto is_aligned = [this](const void *address) {
+        return reinterpret_cast<uintptr_t>(address) % element_ == 0;
+    };
+    const MemoryInfo result = query_memory(call_.receive);
+    const bool in_place = is_in_place(call_.send);
+    return is_of_gpu(result, call_.receive, bytes) && is_aligned(call_.receive) &&
+           gpu_can_reduce(result) &&
+           (in_place || (is_aligned(call_.send) &&
+                         is_of_same_gpu(result, query_memory(call_.send), call_.send, bytes))) &&
+           GpuSharing::instance().others(result.device) == GpuSharing::Others::none;
 }
 
 bool PairAllreduce::take_scratch() {
@@ -115,9 +129,9 @@ bool PairAllreduce::take_scratch() {
     return scratch_ != nullptr;
 }
 
-void PairAllreduce::ended_elsewhere(int result) {
+void PairAllreduce::ended_elsewhere() {
     if (agreement_ != nullptr) {
-        end_operation(agreement_, result == kMpiSuccess);
+        end_operation(agreement_);
     }
 }
 

@@ -38,12 +38,12 @@ public:
     /** Each rank gets its peer's elements once, and reduces them with its own: all of them, or, if
      * there are many, half of them; the halves of the result are then exchanged. Unlike Open MPI's
      * algorithms this copies nothing to the result first. Both ranks get the same bits, unless the
-     * driver refuses a launch. Returns an error class, after a call of the communicator's error
+     * driver refuses a launch or the context ends. Returns an error class, after a call of the communicator's error
      * handler. */
     int run();
 
-    /** Open MPI has run the operation, with this result. */
-    void ended_elsewhere(int result);
+    /** Open MPI has run the operation. */
+    void ended_elsewhere();
 
 private:
     struct Part {
@@ -54,6 +54,7 @@ private:
     bool is_preferred();
     bool is_for_gpu() const;
     bool take_scratch();
+    void give_back_scratch();
     size_t most_reduced() const;
     int reduce_halves(const Part &part) const;
     int reduce_part(const Part &own, const Part &theirs) const;
