@@ -61,7 +61,10 @@ CUresult get_attribute(const Allocation &allocation, CUpointer_attribute attribu
         case CU_POINTER_ATTRIBUTE_IS_MANAGED:
             return give<int>(data, allocation.kind == Allocation::Kind::managed);
         case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-            return give<int>(data, allocation.device->ordinal);
+            // Of imported memory it is the device that has mapped it (driver 580).
+            return give<int>(data, allocation.kind == Allocation::Kind::ipc
+                                       ? allocation.context->device->ordinal
+                                       : allocation.device->ordinal);
         case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
             return give<int>(data, allocation.kind == Allocation::Kind::device);
         case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:

@@ -107,10 +107,10 @@ __host__ __device__
 struct StandbyControl {
     StandbyUnit units[kStandbyUnits];
 
-    /** `word` changes as long as a thread of the process waits for messages or copies. `argument` is the
-     * number of a launch that is to leave at once. The CPU writes each of them on its own (relaxed:
-     * they order nothing), the kernel reads them together with the units. If the process dies, they
-     * stay as they are, and the kernel leaves. */
+    /** `word` changes as long as a thread of the process waits for messages or copies. `argument`
+     * is the number of a launch that is to leave at once. The CPU writes each of them on its own
+     * (relaxed: they order nothing), the kernel reads them together with the units. If the process
+     * dies, they stay as they are, and the kernel leaves. */
     alignas(128) StandbyUnit beat;
 
     /** All units below it are served: the bytes that their commands wrote are visible to the CPU,

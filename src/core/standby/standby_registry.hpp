@@ -38,8 +38,8 @@ public:
      * there, not ours. */
     void leave_to_peer(CUcontext context, CUdevice device);
 
-    /** To be called again and again by threads that wait for messages or copies. Costs a load while no kernel
-     * is wanted. */
+    /** To be called again and again by threads that wait for messages or copies. Costs a load while
+     * no kernel is wanted. */
     void tend(StandbyKernel::Moment moment) {
         if (wanted()) {
             tend_all(moment);

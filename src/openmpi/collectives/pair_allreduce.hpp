@@ -38,8 +38,8 @@ public:
     /** Each rank gets its peer's elements once, and reduces them with its own: all of them, or, if
      * there are many, half of them; the halves of the result are then exchanged. Unlike Open MPI's
      * algorithms this copies nothing to the result first. Both ranks get the same bits, unless the
-     * driver refuses a launch or the context ends. Returns an error class, after a call of the communicator's error
-     * handler. */
+     * driver refuses a launch or the context ends. Returns an error class, after a call of the
+     * communicator's error handler. */
     int run();
 
     /** Open MPI has run the operation. */
