@@ -136,25 +136,6 @@ int describe_imported_memory(const Arguments &arguments) {
 }
 const ChildStepRegistration kDescribeImported("describe imported memory", describe_imported_memory);
 
-// Argument: the handle of memory of device 1.
-int describe_imported_memory_of_peer(const Arguments &arguments) {
-    CUcontext context = nullptr;
-    CUdeviceptr address = 0;
-    CHILD_CHECK(start_cuda(0, &context));
-    CHILD_CHECK(open_handle(&address, arguments.at(0)) == CUDA_SUCCESS);
-    int ordinal = -1;
-    CUcontext its_context = nullptr;
-    CHILD_CHECK(cu().cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-                                           address) == CUDA_SUCCESS);
-    CHILD_CHECK(cu().cuPointerGetAttribute(&its_context, CU_POINTER_ATTRIBUTE_CONTEXT, address) ==
-                CUDA_SUCCESS);
-    CHILD_CHECK(ordinal == 0 && its_context == context);
-    CHILD_CHECK(cu().cuIpcCloseMemHandle(address) == CUDA_SUCCESS);
-    return 0;
-}
-const ChildStepRegistration kDescribeImportedOfPeer("describe imported memory of a peer",
-                                                    describe_imported_memory_of_peer);
-
 // Argument: the handle.
 int touch_imported_memory(const Arguments &arguments) {
     CUcontext context = nullptr;
@@ -218,9 +199,7 @@ TEST_F(IpcTest, imported_memory_is_described) {
 }
 
 TEST_F(IpcTest, imported_memory_of_a_peer_is_said_to_be_of_the_own_device) {
-    int can_access = 0;
-    if (device_count() < 2 || cu().cuDeviceCanAccessPeer(&can_access, 0, 1) != CUDA_SUCCESS ||
-        can_access == 0) {
+    if (!has_peer()) {
         GTEST_SKIP() << "needs two devices with peer access";
     }
     CUcontext peer = nullptr;
@@ -230,8 +209,7 @@ TEST_F(IpcTest, imported_memory_of_a_peer_is_said_to_be_of_the_own_device) {
         DeviceMemory memory(kBytes);
         CUipcMemHandle handle;
         ASSERT_CU(cu().cuIpcGetMemHandle(&handle, memory.address()));
-        EXPECT_EQ(0,
-                  run_child("describe imported memory of a peer", {to_text(handle)}).exit_status);
+        EXPECT_EQ(0, run_child("describe imported memory", {to_text(handle)}).exit_status);
     }
     EXPECT_CU(cu().cuCtxPopCurrent(nullptr));
     EXPECT_CU(cu().cuDevicePrimaryCtxRelease(1));
@@ -289,9 +267,7 @@ TEST_F(IpcTest, small_memory_in_the_place_of_mapped_memory_of_another_size_canno
 }
 
 TEST_F(IpcTest, memory_of_a_device_that_the_opener_does_not_see_can_be_opened) {
-    int can_access = 0;
-    if (device_count() < 2 || cu().cuDeviceCanAccessPeer(&can_access, 0, 1) != CUDA_SUCCESS ||
-        can_access == 0) {
+    if (!has_peer()) {
         GTEST_SKIP() << "needs two devices with peer access";
     }
     DeviceMemory memory(pattern(31));

@@ -48,6 +48,12 @@ int device_count() {
     return count;
 }
 
+bool has_peer() {
+    int can_access = 0;
+    return device_count() >= 2 && cu().cuDeviceCanAccessPeer(&can_access, 0, 1) == CUDA_SUCCESS &&
+           can_access != 0;
+}
+
 std::string hex(const CUuuid &uuid) {
     return hex_digits(uuid.bytes, sizeof(uuid.bytes));
 }

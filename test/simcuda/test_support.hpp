@@ -22,6 +22,8 @@ testing::AssertionResult succeeded(const char *expression, CUresult result);
 bool start_cuda(CUdevice device, CUcontext *context);
 
 int device_count();
+// Whether there is a device 1, and device 0 can access it.
+bool has_peer();
 
 std::string hex(const CUuuid &uuid);
 

@@ -25,7 +25,7 @@ struct StandbyConfig {
 /** The kernel of one context.
  *
  * - It is launched while a thread of the process waits for messages or copies and small copies have
- * been seen lately, never in front of a copy that is alone.
+ *   been seen lately, never in front of a copy that is alone.
  * - It takes commands once it has said that it runs.
  * - It leaves by itself soon after the waiting has stopped, and after a bounded life in any case.
  * - Nothing depends on it: a command that it does not serve is copied by other means.
