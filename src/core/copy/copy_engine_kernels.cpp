@@ -39,7 +39,7 @@ constexpr Costs kFromHost = {7.7, 1.0, 1.8e-3, 18.5e-6, 11, 0.33e-3, 19.5e-6};
 constexpr Costs kToHost = {7.7, 0.6, 1.3e-3, 18.5e-6, 10.5, 2e-3, 19.5e-6};
 
 const Costs &costs_of(const CopyJob &job, CopyOperands &operands) {
-    if (job.between_gpus) {
+    if (job.peer_extent != 0) {
         return kBetweenGpus;
     }
     if (job.from_host || operands.source.info().kind != MemoryKind::device) {
@@ -50,6 +50,15 @@ const Costs &costs_of(const CopyJob &job, CopyOperands &operands) {
     }
     return operands.source.info().device == operands.destination.info().device ? kWithinGpu
                                                                                : kBetweenGpus;
+}
+
+/** What a copy engine loses by looking up the pages of a peer's memory that lie between rows. */
+double page_lookups(const CopyJob &job) {
+    constexpr size_t kPage = 64u << 10;
+    constexpr size_t kKnownPages = 256;
+    constexpr double kLookup = 0.015;
+    const size_t pages = std::min(job.rows.count, job.peer_extent / kPage);
+    return pages > kKnownPages ? static_cast<double>(pages) * kLookup : 0;
 }
 
 /** How long copies that start together take, in microseconds. */
@@ -65,7 +74,8 @@ struct Estimate {
         copy_engine += first                 ? costs.engine_start
                        : job.rows.count == 1 ? costs.engine_single
                                              : kOneMoreRowsCall;
-        copy_engine += std::max(rows * costs.engine_row, bytes * costs.engine_byte);
+        copy_engine +=
+            std::max({rows * costs.engine_row, bytes * costs.engine_byte, page_lookups(job)});
         kernel += (first ? costs.kernel_start : 0) +
                   std::max(rows * costs.kernel_row, bytes * costs.kernel_byte);
     }

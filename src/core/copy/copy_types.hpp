@@ -44,9 +44,10 @@ struct CopyJob {
      * fails. */
     bool source_may_go = false;
     OtherSide other_side = OtherSide::unknown;  // same_gpu: and in_reach
-    /** Both sides are memory of GPUs, and of two. The driver says of a peer's memory that is mapped
-     * that it is of the GPU that maps it. false: the engine asks the driver. */
-    bool between_gpus = false;
+    /** One side is a peer's memory, which is mapped here and is of another GPU: from the first byte
+     * of its first row to the last one of its last row. 0: the engine asks the driver where both
+     * sides are, which says of mapped memory that it is of the GPU that maps it. */
+    size_t peer_extent = 0;
     /** Of a copy within a GPU: the source may be unmapped when the copy has ended, whatever kernels
      * are in streams. A kernel that was cancelled reads nothing there then. */
     bool source_may_be_unmapped = false;

@@ -309,7 +309,8 @@ CopyJob describe_job(const DirectTransfers::Plan &plan, bool is_idle) {
                    {destination.count, destination.pitch, plan.source.pitch},
                    with_host && !is_get};
     job.other_side = plan.view.other_side;
-    job.between_gpus = !with_host && !plan.view.one_gpu;
+    job.peer_extent =
+        with_host || plan.view.one_gpu ? 0 : (is_get ? plan.source : destination).extent();
     job.to_host = with_host && is_get;
     job.urgent = is_idle;
     job.joint_bytes = joint_bytes_of_direct_copy(destination.length, destination.count,

@@ -7,6 +7,7 @@
 
 #include "core/copy/row_packing.hpp"
 #include "core/copy/row_views.hpp"
+#include "core/kernels/kernel_image.hpp"
 
 #include <cstring>
 #include <string>
@@ -224,6 +225,42 @@ FreshProcess rows_of_a_peer_process("rows_of_a_peer", rows_of_a_peer);
 TEST(PortGpuRowsOfAPeer, AreReadWithinItsAllocationOnly) {
     SKIP_UNLESS_SIMULATED();
     EXPECT_EQ(rows_of_a_peer_process.run(), 0);
+}
+
+/** The calls of one get of rows of a peer on another GPU. */
+bool takes(Pair &pair, RemoteMemory memory, const Shape &shape, const char *call) {
+    Buffer block(MemoryKind::device, shape.bytes());
+    memory.rows = {memory.address, shape.length, shape.count, shape.pitch};
+    pair.peer.reset_calls();
+    reset_calls();
+    return pair.get(block.data(), shape.bytes(), memory) == Status::ok && calls(call) == 1 &&
+           calls("cuMemcpy2DAsync") + calls("cuLaunchKernel") == 1 &&
+           pair.peer.calls("cuMemcpy2DAsync") + pair.peer.calls("cuLaunchKernel") == 0;
+}
+
+int far_rows() {
+    constexpr Shape kFar = {8, 1100, 16512};  // in 277 pages of 64 KiB
+    constexpr Shape kNear = {8, 1100, 8208};
+    Pair pair(1);
+    CHECK(pair.start());
+    CHECK(load_kernels(current_context()));
+    Buffer block(MemoryKind::device, kFar.bytes());
+    const RemoteMemory memory = pair.peer.allocate(kFar.extent());
+    pair.peer.fill(7);
+    CHECK(map(pair, memory, block, kFar.bytes()));
+    CHECK(takes(pair, memory, kNear, "cuMemcpy2DAsync"));
+    CHECK(takes(pair, memory, kFar, "cuLaunchKernel"));
+    return pair.peer.finish();
+}
+
+FreshProcess far_rows_process("far_rows", far_rows);
+
+TEST(PortGpuRowsOfAPeer, InManyPagesAreReadByAKernel) {
+    SKIP_UNLESS_SIMULATED();
+    if (kernel_fatbin().data == nullptr) {
+        GTEST_SKIP() << "built without a CUDA compiler";
+    }
+    EXPECT_EQ(far_rows_process.run(), 0);
 }
 
 }  // namespace
