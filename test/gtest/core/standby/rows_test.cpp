@@ -216,17 +216,6 @@ TEST_F(StandbyRowsTest, TakesOnlyWhatACommandDescribes) {
 
 // ---------------------------------------------------------------- by a copy engine
 
-/** The result of a body whose kernel was not where it was to be. */
-constexpr int kTryAgain = 4;
-
-int run_until_it_counts(const FreshProcess &process) {
-    int result = kTryAgain;
-    for (int attempt = 0; attempt < 20 && result == kTryAgain; ++attempt) {
-        result = process.run();
-    }
-    return result;
-}
-
 /** fresh_kernel() whose kernel stays though this thread has to wait for a processor. */
 std::shared_ptr<StandbyKernel> lasting_kernel() {
     setenv("SIMCUDA_KERNEL_TIME_SCALE", "100000", 1);

@@ -49,4 +49,15 @@ protected:
     std::shared_ptr<StandbyKernel> kernel_;
 };
 
+/** The result of a body whose kernel was not where it was to be. */
+constexpr int kTryAgain = 4;
+
+inline int run_until_it_counts(const FreshProcess &process) {
+    int result = kTryAgain;
+    for (int attempt = 0; attempt < 20 && result == kTryAgain; ++attempt) {
+        result = process.run();
+    }
+    return result;
+}
+
 }  // namespace gpushm::test

@@ -1052,17 +1052,6 @@ bool give_awake(StandbyKernel &kernel, const StandbyJob &copy, StandbyTicket *ti
     return true;
 }
 
-/** The result of a body whose kernel was not where it was to be. */
-constexpr int kTryAgain = 4;
-
-int run_until_it_counts(const FreshProcess &process) {
-    int result = kTryAgain;
-    for (int attempt = 0; attempt < 20 && result == kTryAgain; ++attempt) {
-        result = process.run();
-    }
-    return result;
-}
-
 /** Whether an Absence says how it is while a kernel that takes its time serves a command, if that
  * is not too quick. */
 int tell_absence(bool is_retired) {
@@ -1147,6 +1136,8 @@ public:
         setenv("SIMCUDA_SEED", "1", 1);
         setenv("SIMCUDA_DELAY_US", "3000",
                1);  // up to three times as long, before and behind the copy
+        // It stays though this thread has to wait for a processor.
+        setenv("SIMCUDA_KERNEL_TIME_SCALE", "100000", 1);
         kernel = fresh_kernel(kLong, kLong);
         for (size_t i = 0; i < 2; ++i) {
             source[i] = std::make_unique<Buffer>(MemoryKind::device, 4096);
