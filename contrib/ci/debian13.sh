@@ -20,5 +20,5 @@ step_debian13() {
     fi
     copy_tree "$dir/opt/gpushm"
     in_chroot "$dir" bash /opt/gpushm/contrib/quickstart --simulated -- --enable-werror \
-        "$kernel" CXXFLAGS=-O1
+        "$kernel" CXXFLAGS=-O0
 }

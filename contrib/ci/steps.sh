@@ -151,18 +151,18 @@ made_for_tests() {
         tr ' ' '\n' | { grep -E "$3" || true; } | tr '\n' ' '
 }
 
-# sanitized NAME SANITIZERS TARGET PROGRAMS LIBRARIES [OPTIONS]: configures $root/NAME, makes TARGET of src/, and runs
+# sanitized NAME SANITIZERS TARGETS PROGRAMS LIBRARIES [OPTIONS]: configures $root/NAME, makes TARGETS of src/, and runs
 # the test programs whose names match, for which those libraries of the tests are made. No scripts: they load gpushm
 # into programs that are built without the sanitizer, which it refuses. Optimised, a file with both sanitizers takes
 # three times as long to compile.
 sanitized() {
-    local dir=$root/$1 sanitizers=$2 target=$3 programs=$4 libraries=$5
+    local dir=$root/$1 sanitizers=$2 targets=$3 programs=$4 libraries=$5
     shift 5
     export FUZZ_MUTATIONS=300000  # the step unit has all of them
     configure_in "$dir" --with-sanitizer="$sanitizers" CXXFLAGS="-g1 -Og" "$@"
     programs=$(made_for_tests "$dir" check_PROGRAMS "$programs")
     libraries=$(made_for_tests "$dir" check_LTLIBRARIES "$libraries")
-    make -j"$jobs" "$target"
+    make -j"$jobs" -f Makefile -f - optimised <<<"optimised: $targets"
     # shellcheck disable=SC2086 # several
     make -j"$jobs" CXXFLAGS="-g1 -O0" $programs $libraries
     checked "$dir" check-TESTS check_PROGRAMS="$programs" check_LTLIBRARIES="$libraries" check_DATA= TESTS="$programs"
@@ -179,7 +179,8 @@ address_sanitized() {
 step_sanitizers() { address_sanitized src/core/libcore.la '^test/gtest/(core|port)_host_test$' '^$'; }
 
 step_sanitizers_all() {
-    address_sanitized all '^test/gtest/(core_[^h]|port_[^h]|[^cp])' '^test/(gtest|simcuda)/'
+    # shellcheck disable=SC2016 # for make
+    address_sanitized '$(filter-out test/%, $(LTLIBRARIES))' '^test/gtest/(core_[^h]|port_[^h]|[^cp])' '^test/(gtest|simcuda)/'
 }
 
 step_threads() {
