@@ -144,25 +144,26 @@ step_install() {
     [ -z "$(files_in "$stage")" ]
 }
 
-# made_for_tests DIR VARIABLE PATTERN: what a build makes for tests, check_PROGRAMS or check_LTLIBRARIES, as far
-# as its name matches.
-made_for_tests() {
-    make -s -C "$1" -f Makefile -f - made_for_tests <<<"made_for_tests: ; @echo \$($2)" |
+# targets DIR VARIABLE PATTERN: what a build can make, such as check_PROGRAMS, as far as its name matches.
+targets() {
+    make -s -C "$1" -f Makefile -f - targets <<<"targets: ; @echo \$($2)" |
         tr ' ' '\n' | { grep -E "$3" || true; } | tr '\n' ' '
 }
 
-# sanitized NAME SANITIZERS TARGETS PROGRAMS LIBRARIES [OPTIONS]: configures $root/NAME, makes TARGETS of src/, and runs
-# the test programs whose names match, for which those libraries of the tests are made. No scripts: they load gpushm
-# into programs that are built without the sanitizer, which it refuses. Optimised, a file with both sanitizers takes
-# three times as long to compile.
+# sanitized NAME SANITIZERS SOURCES PROGRAMS LIBRARIES [OPTIONS]: configures $root/NAME, makes the libraries of src/ whose
+# names match, and runs the test programs whose names match, for which those libraries of the tests are made. No
+# scripts: they load gpushm into programs that are built without the sanitizer, which it refuses. Optimised, a file with
+# both sanitizers takes three times as long to compile.
 sanitized() {
-    local dir=$root/$1 sanitizers=$2 targets=$3 programs=$4 libraries=$5
+    local dir=$root/$1 sanitizers=$2 sources=$3 programs=$4 libraries=$5
     shift 5
     export FUZZ_MUTATIONS=300000  # the step unit has all of them
     configure_in "$dir" --with-sanitizer="$sanitizers" CXXFLAGS="-g1 -Og" "$@"
-    programs=$(made_for_tests "$dir" check_PROGRAMS "$programs")
-    libraries=$(made_for_tests "$dir" check_LTLIBRARIES "$libraries")
-    make -j"$jobs" -f Makefile -f - optimised <<<"optimised: $targets"
+    sources=$(targets "$dir" LTLIBRARIES "$sources")
+    programs=$(targets "$dir" check_PROGRAMS "$programs")
+    libraries=$(targets "$dir" check_LTLIBRARIES "$libraries")
+    # shellcheck disable=SC2086 # several
+    make -j"$jobs" $sources
     # shellcheck disable=SC2086 # several
     make -j"$jobs" CXXFLAGS="-g1 -O0" $programs $libraries
     checked "$dir" check-TESTS check_PROGRAMS="$programs" check_LTLIBRARIES="$libraries" check_DATA= TESTS="$programs"
@@ -176,18 +177,17 @@ address_sanitized() {
 }
 
 # They need no driver.
-step_sanitizers() { address_sanitized src/core/libcore.la '^test/gtest/(core|port)_host_test$' '^$'; }
+step_sanitizers() { address_sanitized '^src/core/libcore.la$' '^test/gtest/(core|port)_host_test$' '^$'; }
 
 step_sanitizers_all() {
-    # shellcheck disable=SC2016 # for make
-    address_sanitized '$(filter-out test/%, $(LTLIBRARIES))' '^test/gtest/(core_[^h]|port_[^h]|[^cp])' '^test/(gtest|simcuda)/'
+    address_sanitized '^src/' '^test/gtest/(core_[^h]|port_[^h]|[^cp])' '^test/(gtest|simcuda)/'
 }
 
 step_threads() {
     # With 32 bits of address randomization libtsan of gcc 12 finds its shadow memory taken
     # ("unexpected memory mapping"), so it is switched off (-R). A build without the standby kernel is
     # tried here.
-    export -f sanitized checked failed_tests configure_in made_for_tests
+    export -f sanitized checked failed_tests configure_in targets
     export root source_dir cuda_dir jobs GTEST_FILTER='*Mailbox*:*Ring*'
     setarch -R bash -ec 'sanitized thread thread src/core/libcore.la core_host_test "^$" --without-nvcc'
 }

@@ -52,7 +52,8 @@ const Costs &costs_of(const CopyJob &job, CopyOperands &operands) {
                                                                                : kBetweenGpus;
 }
 
-/** What a copy engine loses by looking up the pages of a peer's memory that lie between rows. */
+/** Microseconds in which a copy engine looks up the pages of a peer's memory in which the rows lie.
+ * Measured: doc/decisions/copy-many-pieces.md. */
 double page_lookups(const CopyJob &job) {
     constexpr size_t kPage = 64u << 10;
     constexpr size_t kKnownPages = 256;

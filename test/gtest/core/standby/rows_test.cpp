@@ -216,12 +216,6 @@ TEST_F(StandbyRowsTest, TakesOnlyWhatACommandDescribes) {
 
 // ---------------------------------------------------------------- by a copy engine
 
-/** fresh_kernel() whose kernel stays though this thread has to wait for a processor. */
-std::shared_ptr<StandbyKernel> lasting_kernel() {
-    setenv("SIMCUDA_KERNEL_TIME_SCALE", "100000", 1);
-    return fresh_kernel(kLong, kLong);
-}
-
 /** Whether a kernel of StandbyKernels runs in time. */
 bool awake(StandbyKernel &kernel) {
     const auto end = std::chrono::steady_clock::now() + kPatience;

@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 
 namespace gpushm::test {
@@ -48,6 +49,13 @@ protected:
 
     std::shared_ptr<StandbyKernel> kernel_;
 };
+
+/** fresh_kernel() whose kernel stays though this thread has to wait for a processor. */
+inline std::shared_ptr<StandbyKernel> lasting_kernel() {
+    setenv("SIMCUDA_KERNEL_TIME_SCALE", "100000", 1);
+    constexpr uint32_t kLong = 1'000'000'000;
+    return fresh_kernel(kLong, kLong);
+}
 
 /** The result of a body whose kernel was not where it was to be. */
 constexpr int kTryAgain = 4;

@@ -1136,9 +1136,7 @@ public:
         setenv("SIMCUDA_SEED", "1", 1);
         setenv("SIMCUDA_DELAY_US", "3000",
                1);  // up to three times as long, before and behind the copy
-        // It stays though this thread has to wait for a processor.
-        setenv("SIMCUDA_KERNEL_TIME_SCALE", "100000", 1);
-        kernel = fresh_kernel(kLong, kLong);
+        kernel = lasting_kernel();
         for (size_t i = 0; i < 2; ++i) {
             source[i] = std::make_unique<Buffer>(MemoryKind::device, 4096);
             destination[i] = std::make_unique<Buffer>(MemoryKind::device, 4096);
@@ -1173,7 +1171,6 @@ public:
         return was_given ? 0 : kTryAgain;
     }
 
-    static constexpr uint32_t kLong = 1'000'000'000;
     std::shared_ptr<StandbyKernel> kernel;
     bool was_awake;
     std::unique_ptr<Buffer> source[2];

@@ -181,6 +181,14 @@ bool map(Pair &pair, const RemoteMemory &memory, Buffer &block, size_t length) {
     return false;
 }
 
+std::vector<unsigned char> look(const Buffer &buffer, size_t length) {
+    std::vector<unsigned char> bytes(length);
+    CudaDriver::get()->memcpy_async(device_pointer(bytes.data()), device_pointer(buffer.data()),
+                                    length, nullptr);
+    CudaDriver::get()->stream_synchronize(nullptr);
+    return bytes;
+}
+
 int rows_of_a_peer() {
     Pair pair(1);
     CHECK(pair.start());
@@ -190,13 +198,6 @@ int rows_of_a_peer() {
     pair.peer.fill(5);
     mirror.fill(5);
     CHECK(map(pair, memory, block, kVector.bytes()));
-    const auto look = [](const Buffer &buffer, size_t length) {
-        std::vector<unsigned char> bytes(length);
-        CudaDriver::get()->memcpy_async(device_pointer(bytes.data()), device_pointer(buffer.data()),
-                                        length, nullptr);
-        CudaDriver::get()->stream_synchronize(nullptr);
-        return bytes;
-    };
     const std::vector<unsigned char> whole = look(mirror, kVector.extent());
     memory.rows = {memory.address, kVector.length, kVector.count, kVector.pitch};
     CHECK(pair.get(block.data(), kVector.bytes(), memory) == Status::ok);
@@ -227,15 +228,18 @@ TEST(PortGpuRowsOfAPeer, AreReadWithinItsAllocationOnly) {
     EXPECT_EQ(rows_of_a_peer_process.run(), 0);
 }
 
-/** The calls of one get of rows of a peer on another GPU. */
-bool takes(Pair &pair, RemoteMemory memory, const Shape &shape, const char *call) {
+/** Whether rows of a peer on another GPU, which has the `contents` there, arrive by that call. */
+bool come_by(const char *call, Pair &pair, RemoteMemory memory, const Shape &shape,
+             const std::vector<unsigned char> &contents) {
     Buffer block(MemoryKind::device, shape.bytes());
+    block.fill(8);
     memory.rows = {memory.address, shape.length, shape.count, shape.pitch};
     pair.peer.reset_calls();
     reset_calls();
     return pair.get(block.data(), shape.bytes(), memory) == Status::ok && calls(call) == 1 &&
            calls("cuMemcpy2DAsync") + calls("cuLaunchKernel") == 1 &&
-           pair.peer.calls("cuMemcpy2DAsync") + pair.peer.calls("cuLaunchKernel") == 0;
+           pair.peer.calls("cuMemcpy2DAsync") + pair.peer.calls("cuLaunchKernel") == 0 &&
+           look(block, shape.bytes()) == gathered(contents, shape);
 }
 
 int far_rows() {
@@ -245,11 +249,14 @@ int far_rows() {
     CHECK(pair.start());
     CHECK(load_kernels(current_context()));
     Buffer block(MemoryKind::device, kFar.bytes());
+    Buffer mirror(MemoryKind::device, kFar.extent());
     const RemoteMemory memory = pair.peer.allocate(kFar.extent());
     pair.peer.fill(7);
+    mirror.fill(7);
+    const std::vector<unsigned char> contents = look(mirror, kFar.extent());
     CHECK(map(pair, memory, block, kFar.bytes()));
-    CHECK(takes(pair, memory, kNear, "cuMemcpy2DAsync"));
-    CHECK(takes(pair, memory, kFar, "cuLaunchKernel"));
+    CHECK(come_by("cuMemcpy2DAsync", pair, memory, kNear, contents));
+    CHECK(come_by("cuLaunchKernel", pair, memory, kFar, contents));
     return pair.peer.finish();
 }
 
