@@ -283,7 +283,7 @@ void test_reduction_on_shared_gpu(Trial &trial) {
     }
 }
 
-// Two ranks that have agreed need a copy of the peer's numbers and a launch that reduces them.
+// Two ranks that have agreed need one launch each, which reads the peer's numbers.
 void test_allreduce_of_pair(Trial &trial) {
     constexpr int kElements = 20'000;
     constexpr int kRounds = 8;
@@ -307,8 +307,8 @@ void test_allreduce_of_pair(Trial &trial) {
         });
     }
     MPI_Comm_free(&comm);
-    if (copies_elements_by_kernel(trial) && !shares_gpu() && fewest > 2) {
-        trial.fail(text("%lu copies and launches instead of 2", fewest));
+    if (copies_elements_by_kernel(trial) && !shares_gpu() && fewest > 1) {
+        trial.fail(text("%lu copies and launches instead of 1", fewest));
     }
 }
 

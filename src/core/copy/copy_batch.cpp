@@ -75,6 +75,7 @@ void CopyBatch::clear() {
     event = nullptr;
     by_kernel = false;
     list.reset();
+    reduction.reset();
     done = false;
 }
 

@@ -5,12 +5,14 @@
 #include "core/copy/copy_operands.hpp"
 #include "core/copy/copy_types.hpp"
 #include "core/copy/row_copy_list.hpp"
+#include "core/kernels/reduction_kernel.hpp"
 #include "core/standby/standby_queue.hpp"
 
 #include <cuda.h>
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -49,7 +51,8 @@ struct CopyBatch {
     size_t joint_bytes = 0;   // CopyJob::joint_bytes of each
     CUevent event = nullptr;  // recorded behind them; null before they are submitted
     bool by_kernel = false;
-    std::unique_ptr<RowCopyList> list;  // what the kernel reads
+    std::unique_ptr<RowCopyList> list;             // what the kernel reads
+    std::optional<ReductionParameters> reduction;  // of a batch of one copy: instead of it
     // Of a batch of one copy that a StandbyKernel was given:
     StandbyTicket standby;
     CopyDirection direction = CopyDirection::to_gpu;

@@ -8,6 +8,7 @@
 #include "core/copy/copy_types.hpp"
 #include "core/copy/gpu_context.hpp"
 #include "core/cuda/cuda_driver.hpp"
+#include "core/kernels/reduction_kernel.hpp"
 
 #include <cuda.h>
 
@@ -53,6 +54,12 @@ public:
      * for each job is added to `tickets`. A kernel of the application that fills the GPU holds the
      * copies up. */
     bool start_by_kernel(const std::vector<CopyJob> &jobs, std::vector<CopyTicket> *tickets);
+
+    /** Starts a reduction that takes the place of a copy: it reads the copy's source and writes the
+     * copy's destination. False: nothing was started. The ticket tells how it ends. A kernel of the
+     * application that fills the GPU holds it up, but no copy. */
+    bool start_reduction(const CopyJob &job, const ReductionParameters &reduction,
+                         CopyTicket *ticket);
 
     /** Whether start() would give the copy to the standby kernel now. Costs a load where the
      * process has none. */

@@ -152,6 +152,30 @@ bool CopyEngine::start_by_kernel(const std::vector<CopyJob> &jobs,
     return submitted;
 }
 
+bool CopyEngine::start_reduction(const CopyJob &job, const ReductionParameters &reduction,
+                                 CopyTicket *ticket) {
+    Scope scope(*this);
+    GpuContext *context = find_context(job);
+    if (context == nullptr || context->kernels == nullptr) {
+        return false;
+    }
+    relax_capture();
+    CopyStream *stream = context->stream_for_reductions();
+    if (stream == nullptr) {
+        return false;
+    }
+    const std::shared_ptr<CopyBatch> batch = new_batch(stream->last_done);
+    batch->copies.push_back({job.destination, job.source, job.length, job.rows});
+    batch->reduction = reduction;
+    ++under_way_;
+    if (!as_possible([&] { submit(*context, *stream, batch); })) {
+        --under_way_;
+        return false;
+    }
+    *ticket = {batch, 0};
+    return true;
+}
+
 bool CopyEngine::is_in_reach(const MemoryInfo &gpu_side, const void *address, size_t length) {
     Scope scope(*this);
     const CopyJob job = {const_cast<void *>(address), address, length, gpu_side,

@@ -2,6 +2,7 @@
 #include "core/copy/driver_copies.hpp"
 
 #include "core/base/log.hpp"
+#include "core/copy/reduction_launch.hpp"
 #include "core/copy/row_copy_list.hpp"
 #include "core/copy/stream_calls.hpp"
 #include "core/cuda/driver_watch.hpp"
@@ -27,6 +28,18 @@ bool launch_copies(const GpuContext &context, const CopyStream &stream, CopyBatc
         GPUSHM_LOG(debug, "the kernel that copies many pieces could not be launched (%s)",
                    CudaDriver::get()->error_name(result));
         batch.list.reset();
+    }
+    return result == CUDA_SUCCESS;
+}
+
+/** False: nothing runs. */
+bool launch_reduction(const GpuContext &context, const CopyStream &stream, CopyBatch &batch) {
+    const CUresult result =
+        launch_kernel(context, stream, reduction_launch(&batch.reduction.value()));
+    if (result != CUDA_SUCCESS) {
+        GPUSHM_LOG(debug, "the kernel that reduces what arrives could not be launched (%s)",
+                   CudaDriver::get()->error_name(result));
+        batch.fail();
     }
     return result == CUDA_SUCCESS;
 }
@@ -71,6 +84,9 @@ CUresult submit_copy(const GpuContext &context, const CopyStream &stream, const 
 }
 
 bool submit_copies(const GpuContext &context, const CopyStream &stream, CopyBatch &batch) {
+    if (batch.reduction) {
+        return launch_reduction(context, stream, batch);
+    }
     if (batch.by_kernel && launch_copies(context, stream, batch)) {
         return true;
     }

@@ -22,13 +22,18 @@ GpuContext::~GpuContext() = default;
 CopyStream *GpuContext::stream_for(size_t bytes, CopyDirection direction) {
     // Longer copies have a stream of their own, so that small ones overtake them.
     constexpr size_t kBulkBytes = 1u << 20;
-    CopyStream &stream =
-        streams[(bytes >= kBulkBytes ? 2 : 0) + (direction == CopyDirection::from_gpu ? 1 : 0)];
-    if (stream.handle == nullptr && !make_stream(stream)) {
+    return made(
+        &streams[(bytes >= kBulkBytes ? 2 : 0) + (direction == CopyDirection::from_gpu ? 1 : 0)],
+        bytes);
+}
+
+/** Null, logged: the driver refuses it. */
+CopyStream *GpuContext::made(CopyStream *stream, size_t bytes) const {
+    if (stream->handle == nullptr && !make_stream(*stream)) {
         log_copy_failure("cuStreamCreate", bytes, CUDA_ERROR_OUT_OF_MEMORY);
         return nullptr;
     }
-    return &stream;
+    return stream;
 }
 
 bool GpuContext::make_stream(CopyStream &stream) const {

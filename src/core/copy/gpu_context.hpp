@@ -50,6 +50,9 @@ public:
 
     /** The stream for copies of so many bytes. Null, logged: the driver refuses it. */
     CopyStream *stream_for(size_t bytes, CopyDirection direction);
+    /** The stream for reductions, which a kernel of the application that fills the GPU holds up: so
+     * it has no copies. Null, logged: the driver refuses it. */
+    CopyStream *stream_for_reductions() { return made(&streams[4], 0); }
     /** Whether something is under way. */
     bool is_busy() const;
 
@@ -66,7 +69,7 @@ public:
     void destroy_streams();
 
     ContextLife life;
-    CopyStream streams[4];                         // {small, bulk} x direction
+    CopyStream streams[5];                         // {small, bulk} x direction; reductions
     std::shared_ptr<StandbyKernel> standby;        // null: none
     std::shared_ptr<const KernelCode> kernels;     // null: none
     std::deque<std::shared_ptr<CopyBatch>> given;  // to the standby kernel, of one copy each
@@ -76,6 +79,7 @@ public:
     EventPool events;
 
 private:
+    CopyStream *made(CopyStream *stream, size_t bytes) const;
     bool make_stream(CopyStream &stream) const;
 
     const CUcontext handle_;

@@ -3,12 +3,12 @@
 
 #include "core/copy/copy_any.hpp"
 #include "core/copy/engine_pool.hpp"
+#include "core/copy/reduction_launch.hpp"
 #include "core/kernels/kernel_code.hpp"
 #include "core/memory/memory_query.hpp"
 #include "core/pinning/device_buffer_pool.hpp"
 #include "core/reclaim/context_lifetime.hpp"
 
-#include <algorithm>
 #include <cstdint>
 #include <optional>
 
@@ -44,13 +44,6 @@ private:
     std::optional<DeviceBlock> block_;
 };
 
-KernelLaunch launch_of(ReductionParameters *parameters) {
-    constexpr uint64_t kMaxBlocks = 1056;  // doc/decisions/copy-reductions.md
-    const uint64_t blocks = (parameters->count + kReductionThreads - 1) / kReductionThreads;
-    return {Kernel::reduce, static_cast<unsigned>(std::min(blocks, kMaxBlocks)), kReductionThreads,
-            parameters};
-}
-
 /** A kernel that reads a number at an address which is not aligned ends the context of the
  * application. */
 bool is_aligned(const void *address, ElementType type) {
@@ -79,7 +72,7 @@ GpuReduction reduce(CopyEngine &engine, const MemoryInfo &info, ReductionOperati
                                       count,
                                       operation,
                                       type};
-    switch (engine.run(info, {launch_of(&parameters)})) {
+    switch (engine.run(info, {reduction_launch(&parameters)})) {
         case KernelsEnd::ran:
             return GpuReduction::done;
         case KernelsEnd::refused:
@@ -93,23 +86,6 @@ GpuReduction reduce(CopyEngine &engine, const MemoryInfo &info, ReductionOperati
 }
 
 }  // namespace
-
-size_t element_bytes(ElementType type) {
-    switch (type) {
-        case ElementType::int8:
-        case ElementType::uint8:
-            return 1;
-        case ElementType::int16:
-        case ElementType::uint16:
-            return 2;
-        case ElementType::int32:
-        case ElementType::uint32:
-        case ElementType::float32:
-            return 4;
-        default:
-            return 8;
-    }
-}
 
 bool is_reduction(ReductionOperation operation, ElementType type) {
     const bool floating = type == ElementType::float32 || type == ElementType::float64;

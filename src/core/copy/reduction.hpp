@@ -9,9 +9,6 @@
 
 namespace gpushm {
 
-/** Bytes of an element. */
-size_t element_bytes(ElementType type);
-
 /** Whether the reduction kernel has code for the operation on that type. */
 bool is_reduction(ReductionOperation operation, ElementType type);
 

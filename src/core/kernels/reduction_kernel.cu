@@ -8,6 +8,7 @@ namespace {
 
 using gpushm::ElementType;
 using gpushm::ReductionOperation;
+using gpushm::kReductionWord;
 using gpushm::ReductionParameters;
 
 struct Max {
@@ -76,17 +77,48 @@ struct BitwiseXor {
     }
 };
 
+/** Small numbers, which a thread reads and writes together: one by one they do not use the link to
+ * another GPU. */
+template <typename Number>
+struct alignas(kReductionWord) Word {
+    static constexpr unsigned kNumbers = kReductionWord / sizeof(Number);
+    Number number[kNumbers];
+};
+
 template <typename Combine, typename Number>
-__device__ void reduce(const ReductionParameters &parameters) {
-    const auto *first = reinterpret_cast<const Number *>(parameters.first);
-    const auto *second = reinterpret_cast<const Number *>(parameters.second);
-    auto *result = reinterpret_cast<Number *>(parameters.result);
+struct CombineWords {
+    __device__ Word<Number> operator()(Word<Number> first, Word<Number> second) const {
+#pragma unroll
+        for (unsigned i = 0; i < Word<Number>::kNumbers; ++i) {
+            first.number[i] = Combine()(first.number[i], second.number[i]);
+        }
+        return first;
+    }
+};
+
+/** Elements from `begin` on, up to `end`. */
+template <typename Combine, typename Element>
+__device__ void combine(const ReductionParameters &parameters, uint64_t begin, uint64_t end) {
+    const auto *first = reinterpret_cast<const Element *>(parameters.first);
+    const auto *second = reinterpret_cast<const Element *>(parameters.second);
+    auto *result = reinterpret_cast<Element *>(parameters.result);
     const uint64_t threads = uint64_t{gridDim.x} * blockDim.x;
 #pragma unroll 1
-    for (uint64_t i = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < parameters.count;
+    for (uint64_t i = begin + uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < end;
          i += threads) {
         result[i] = Combine()(first[i], second[i]);
     }
+}
+
+template <typename Combine, typename Number>
+__device__ void reduce(const ReductionParameters &parameters) {
+    uint64_t begin = 0;
+    if constexpr (sizeof(Number) < kReductionWord) {
+        const uint64_t words = words_of(parameters, sizeof(Number));
+        combine<CombineWords<Combine, Number>, Word<Number>>(parameters, 0, words);
+        begin = words * Word<Number>::kNumbers;
+    }
+    combine<Combine, Number>(parameters, begin, parameters.count);
 }
 
 template <typename Number>

@@ -3,6 +3,7 @@
 
 #include "core/base/addresses.hpp"
 #include "core/copy/reachability.hpp"
+#include "core/copy/reduced_arrivals.hpp"
 #include "core/copy/standby_policy.hpp"
 #include "core/cuda/cuda_driver.hpp"
 #include "core/memory/registration_table.hpp"
@@ -318,11 +319,51 @@ CopyJob describe_job(const DirectTransfers::Plan &plan, bool is_idle) {
     return job;
 }
 
+/** The reduction that takes the place of the copy. Empty: there is none, or a kernel cannot read
+ * the peer's numbers. */
+std::optional<ReductionParameters> find_reduction(const DirectTransfers::Plan &plan) {
+    const StridedRows &destination = plan.destination;
+    const uint64_t source = plan.source.address;
+    if (plan.copy.purpose != DirectCopy::Purpose::get || plan.view.mapping == nullptr ||
+        destination.count != 1) {
+        return std::nullopt;
+    }
+    const std::optional<ArrivalReduction> reduction =
+        ReducedArrivals::instance().find(to_pointer(destination.address), destination.length);
+    if (!reduction || source % element_bytes(reduction->type) != 0) {
+        return std::nullopt;
+    }
+    const uint64_t own = to_number(reduction->own);
+    return ReductionParameters{destination.address,
+                               reduction->own_is_first ? own : source,
+                               reduction->own_is_first ? source : own,
+                               reduction->count,
+                               reduction->operation,
+                               reduction->type};
+}
+
+/** False: nothing was started. */
+bool start_copy(CopyEngine &engine, const CopyJob &job,
+                const std::optional<ReductionParameters> &reduction, DirectCopy *copy) {
+    copy->is_reduction = reduction && engine.start_reduction(job, *reduction, &copy->ticket);
+    if (copy->is_reduction) {
+        return true;
+    }
+    std::vector<CopyTicket> tickets;
+    if (job.rows.count > 1 && !engine.is_left_to_standby(job) &&
+        engine.start_by_kernel({job}, &tickets)) {
+        copy->ticket = tickets.front();
+        return true;
+    }
+    return engine.start(job, &copy->ticket) != Status::gpu_error;
+}
+
 }  // namespace
 
 bool DirectTransfers::start(Plan plan) {
     CopyEngine &engine = channel_.port.engine();
     const CopyJob job = describe_job(plan, engine.idle());
+    const std::optional<ReductionParameters> reduction = find_reduction(plan);
     const View &view = plan.view;
     plan.copy.mapping = view.mapping;
     plan.copy.pin = view.pin;
@@ -335,11 +376,7 @@ bool DirectTransfers::start(Plan plan) {
         return false;
     }
     Claim claim(is_push ? &copy : nullptr);
-    std::vector<CopyTicket> tickets;
-    if (job.rows.count > 1 && !engine.is_left_to_standby(job) &&
-        engine.start_by_kernel({job}, &tickets)) {
-        copy.ticket = tickets.front();
-    } else if (engine.start(job, &copy.ticket) == Status::gpu_error) {
+    if (!start_copy(engine, job, reduction, &copy)) {
         return false;
     }
     (void)claim.release();

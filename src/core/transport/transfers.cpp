@@ -2,6 +2,7 @@
 #include "core/transport/transfers.hpp"
 
 #include "core/base/log.hpp"
+#include "core/copy/reduced_arrivals.hpp"
 #include "core/memory/page_residency.hpp"
 #include "core/memory/memory_query.hpp"
 #include "core/memory/registration_table.hpp"
@@ -300,6 +301,9 @@ void Transfers::end_direct_copy(DirectCopy &copy) {
     }
     if (copy.filled != nullptr) {
         RowViews::instance().set_filled(copy.filled);
+    }
+    if (copy.is_reduction) {
+        ReducedArrivals::instance().set_reduced(operation->local);
     }
     operations_.end(copy.transfer.id, Status::ok);
 }

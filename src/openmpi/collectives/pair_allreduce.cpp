@@ -3,6 +3,7 @@
 
 #include "core/base/no_throw.hpp"
 #include "core/copy/reachability.hpp"
+#include "core/copy/reduced_arrivals.hpp"
 #include "core/copy/reduction.hpp"
 #include "core/memory/memory_query.hpp"
 #include "core/pinning/device_buffer_pool.hpp"
@@ -17,6 +18,7 @@
 #include <climits>
 #include <cstdint>
 #include <cstdlib>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -24,7 +26,7 @@ namespace gpushm::openmpi {
 namespace {
 
 // doc/decisions/openmpi-pair-allreduce.md has the times of both ways.
-constexpr size_t kMinBytes = 32u << 10;       // below, host memory is quicker
+constexpr size_t kMinBytes = 16u << 10;       // below, host memory is quicker
 constexpr size_t kMinHalved = 32u << 20;      // from here on, each rank reduces a half
 constexpr size_t kMostTogether = 128u << 20;  // bounds the memory that MPI_IN_PLACE takes
 
@@ -102,10 +104,11 @@ void PairAllreduce::give_back_scratch() {
 
 bool PairAllreduce::is_preferred() {
     const bool is_refused = is_in_place(call_.receive) || call_.send == call_.receive;
+    const bool in_place = is_in_place(call_.send);
     return !is_refused && call_.count <= INT_MAX && !is_users_choice() &&
-           count_ * element_ >= limits().host_collectives / 2 &&
+           count_ * element_ >= limits().host_collectives / (in_place ? 2 : 4) &&
            gpus_compute(call_.operation, call_.datatype) && is_for_gpu() &&
-           (!is_in_place(call_.send) || take_scratch());
+           (!in_place || take_scratch());
 }
 
 /** Whether reduce_by_gpu() computes it, and no other process uses the GPU. */
@@ -168,14 +171,21 @@ int PairAllreduce::reduce_halves(const Part &part) const {
                                  : result;
 }
 
-/** Sends the peer what it reduces, and reduces this rank's part. */
+/** Sends the peer what it reduces, and reduces this rank's part: as it arrives, where the operands
+ * and the result are not the same memory. */
 int PairAllreduce::reduce_part(const Part &own, const Part &theirs) const {
     void *const result = place(call_.receive, own.begin);
     const void *const input = is_in_place(call_.send) ? call_.receive : call_.send;
+    const void *const numbers = place(input, own.begin);
     void *const from_peer = scratch_ != nullptr ? scratch_ : result;
+    std::optional<ReducedArrival> arrival;
+    if (scratch_ == nullptr) {
+        arrival.emplace(result, reduction_on_arrival(call_.operation, call_.datatype, numbers,
+                                                     rank_ == 0, own.count));
+    }
     const int exchanged = exchange(from_peer, own.count, place(input, theirs.begin), theirs.count);
-    return exchanged == kMpiSuccess ? reduce(result, from_peer, place(input, own.begin), own.count)
-                                    : exchanged;
+    const bool is_over = exchanged != kMpiSuccess || (arrival && arrival->is_reduced());
+    return is_over ? exchanged : reduce(result, from_peer, numbers, own.count);
 }
 
 int PairAllreduce::exchange(void *into, size_t into_count, const void *from,

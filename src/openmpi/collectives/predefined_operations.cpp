@@ -226,6 +226,13 @@ bool reduce_by_gpu(const void *operation, const void *datatype, void *result, co
     return reduced_by_gpu(index_of(operation), result, first, second, count, datatype);
 }
 
+ArrivalReduction reduction_on_arrival(const void *operation, const void *datatype, const void *own,
+                                      bool own_is_first, size_t count) {
+    const auto ours = static_cast<ReductionOperation>(index_of(operation));
+    const ElementNumbers element = numbers_to_reduce(ours, datatype).value();
+    return {ours, element.type, own, own_is_first, count * element.count};
+}
+
 void replace_predefined_operations(const OpenMpiLibrary &library) {
     Operations operations;
     for (size_t i = 0; i < kSymbols.size(); ++i) {

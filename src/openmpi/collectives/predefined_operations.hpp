@@ -2,6 +2,7 @@
 // Replacements of the functions of MPI_SUM and the other predefined reduction operations.
 #pragma once
 
+#include "core/copy/reduced_arrivals.hpp"
 #include "openmpi/binding/open_mpi_library.hpp"
 
 #include <cstddef>
@@ -22,5 +23,10 @@ bool gpus_compute(const void *operation, const void *datatype);
  * may have changed the result; that is reported (FailureWatch). */
 bool reduce_by_gpu(const void *operation, const void *datatype, void *result, const void *first,
                    const void *second, size_t count);
+
+/** The reduction of `own` with as many elements that arrive from a peer, for an operation of
+ * gpus_compute(). */
+ArrivalReduction reduction_on_arrival(const void *operation, const void *datatype, const void *own,
+                                      bool own_is_first, size_t count);
 
 }  // namespace gpushm::openmpi

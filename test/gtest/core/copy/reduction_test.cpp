@@ -130,8 +130,6 @@ bool reduced(ReductionOperation operation, ElementType type, void *result, const
 template <typename Number>
 class Reduction : public GpuTest {
 protected:
-    static constexpr size_t kGuard = 64;  // elements on both sides of the result
-
     void SetUp() override {
         if (!KernelCodes::possible()) {
             GTEST_SKIP() << "built without a CUDA compiler, or the driver has no kernels";
@@ -165,32 +163,41 @@ TYPED_TEST_SUITE(Reduction, AllNumbers);
 
 TYPED_TEST(Reduction, ComputesEveryOperation) {
     using Number = TypeParam;
-    constexpr size_t kGuard = Reduction<Number>::kGuard;
-    constexpr size_t kMax = 300'001;  // more than all threads of a launch
-    Buffer first(MemoryKind::device, (kMax + 2 * kGuard) * sizeof(Number));
-    Buffer second(MemoryKind::device, (kMax + 2 * kGuard) * sizeof(Number));
-    Buffer third(MemoryKind::device, (kMax + 2 * kGuard) * sizeof(Number));
+    constexpr size_t kMost = 64;  // elements on both sides of the result
+    // More than all threads of a launch, also where each of them combines words.
+    constexpr size_t kMax = (sizeof(Number) < 4 ? 4 / sizeof(Number) : 1) * 300'001 + 1;
+    Buffer first(MemoryKind::device, (kMax + 2 * kMost) * sizeof(Number));
+    Buffer second(MemoryKind::device, (kMax + 2 * kMost) * sizeof(Number));
+    Buffer third(MemoryKind::device, (kMax + 2 * kMost) * sizeof(Number));
     uint64_t seed = 0;
+    const auto check = [&](ReductionOperation operation, size_t count, size_t guard,
+                           Buffer *result) {
+        const auto a = numbers<Number>(count, ++seed);
+        const auto b = numbers<Number>(count + 2 * guard, ++seed);
+        const auto around = numbers<Number>(count + 2 * guard, ++seed);
+        this->write(first, a);
+        this->write(third, around);
+        this->write(second, b);
+        const bool done = reduced(operation, type_of<Number>(), this->element(*result, guard),
+                                  first.data(), this->element(second, guard), count);
+        ASSERT_EQ(done, this->is_defined(operation));
+        auto right = result == &second ? b : around;
+        for (size_t i = 0; done && i < count; ++i) {
+            right[guard + i] = expected(operation, a[i], b[guard + i]);
+        }
+        const auto got = this->read(*result, right.size());
+        ASSERT_EQ(memcmp(got.data(), right.data(), right.size() * sizeof(Number)), 0)
+            << "operation " << static_cast<unsigned>(operation) << ", " << count << " at " << guard;
+    };
     for (const ReductionOperation operation : kOperations) {
         for (const size_t count : {size_t{1}, size_t{7}, size_t{256}, size_t{1000}, kMax}) {
-            for (Buffer *result : {&second, &third}) {
-                const auto a = numbers<Number>(count, ++seed);
-                const auto b = numbers<Number>(count + 2 * kGuard, ++seed);
-                const auto around = numbers<Number>(count + 2 * kGuard, ++seed);
-                this->write(first, a);
-                this->write(third, around);
-                this->write(second, b);
-                const bool done =
-                    reduced(operation, type_of<Number>(), this->element(*result, kGuard),
-                            first.data(), this->element(second, kGuard), count);
-                ASSERT_EQ(done, this->is_defined(operation));
-                auto right = result == &second ? b : around;
-                for (size_t i = 0; done && i < count; ++i) {
-                    right[kGuard + i] = expected(operation, a[i], b[kGuard + i]);
+            for (const size_t guard : {kMost, kMost - 1}) {
+                if (count == kMax && guard != kMost) {
+                    continue;  // the same code as for long numbers
                 }
-                const auto got = this->read(*result, right.size());
-                ASSERT_EQ(memcmp(got.data(), right.data(), right.size() * sizeof(Number)), 0)
-                    << "operation " << static_cast<unsigned>(operation) << ", " << count;
+                for (Buffer *result : {&second, &third}) {
+                    check(operation, count, guard, result);
+                }
             }
         }
     }

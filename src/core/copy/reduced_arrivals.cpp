@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "core/copy/reduced_arrivals.hpp"
+
+namespace gpushm {
+
+ReducedArrivals &ReducedArrivals::instance() {
+    static ReducedArrivals arrivals;
+    return arrivals;
+}
+
+/** With the mutex held. Null: there is none. */
+ReducedArrival *ReducedArrivals::find(const void *destination) const {
+    ReducedArrival *arrival = first_;
+    while (arrival != nullptr && arrival->destination_ != destination) {
+        arrival = arrival->next_;
+    }
+    return arrival;
+}
+
+std::optional<ArrivalReduction> ReducedArrivals::find(const void *destination, size_t bytes) const {
+    if (count_.load(std::memory_order_acquire) == 0) {
+        return std::nullopt;
+    }
+    const std::lock_guard lock(mutex_);
+    const ReducedArrival *arrival = find(destination);
+    if (arrival == nullptr ||
+        arrival->reduction_.count * element_bytes(arrival->reduction_.type) != bytes) {
+        return std::nullopt;
+    }
+    return arrival->reduction_;
+}
+
+void ReducedArrivals::set_reduced(const void *destination) {
+    const std::lock_guard lock(mutex_);
+    if (ReducedArrival *arrival = find(destination)) {
+        arrival->is_reduced_ = true;
+    }
+}
+
+ReducedArrival::ReducedArrival(void *destination, const ArrivalReduction &reduction)
+    : destination_(destination), reduction_(reduction) {
+    ReducedArrivals &all = ReducedArrivals::instance();
+    const std::lock_guard lock(all.mutex_);
+    next_ = all.first_;
+    all.first_ = this;
+    all.count_.fetch_add(1, std::memory_order_release);
+}
+
+ReducedArrival::~ReducedArrival() {
+    ReducedArrivals &all = ReducedArrivals::instance();
+    const std::lock_guard lock(all.mutex_);
+    ReducedArrival **link = &all.first_;
+    while (*link != this) {
+        link = &(*link)->next_;
+    }
+    *link = next_;
+    all.count_.fetch_sub(1, std::memory_order_release);
+}
+
+bool ReducedArrival::is_reduced() const {
+    const std::lock_guard lock(ReducedArrivals::instance().mutex_);
+    return is_reduced_;
+}
+
+}  // namespace gpushm
