@@ -77,6 +77,7 @@ void CopyBatch::clear() {
     list.reset();
     reduction.reset();
     done = false;
+    is_refused = false;
 }
 
 void CopyBatch::drop_gone() {

@@ -59,6 +59,7 @@ struct CopyBatch {
     const void *gpu_side = nullptr;      // an address of the memory of CopyJob::gpu_side
     unsigned long long gpu_side_id = 0;  // and the buffer that was there then
     bool done = false;
+    bool is_refused = false;  // done, and the driver has taken nothing of it
 
     void clear();
     void fail() {

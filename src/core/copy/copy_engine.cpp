@@ -331,6 +331,7 @@ void CopyEngine::end_unsubmitted(GpuContext &context, CopyStream &stream, CopyBa
         }
     }
     context.events.give_back(batch.event);
+    batch.is_refused = !runs;
     end(batch);
 }
 

@@ -56,8 +56,9 @@ public:
     bool start_by_kernel(const std::vector<CopyJob> &jobs, std::vector<CopyTicket> *tickets);
 
     /** Starts a reduction that takes the place of a copy: it reads the copy's source and writes the
-     * copy's destination. False: nothing was started. The ticket tells how it ends. A kernel of the
-     * application that fills the GPU holds it up, but no copy. */
+     * copy's destination. False: nothing was started. The ticket tells how it ends; behind an error
+     * the kernel may still write. A kernel of the application that fills the GPU holds it up, but
+     * no copy. */
     bool start_reduction(const CopyJob &job, const ReductionParameters &reduction,
                          CopyTicket *ticket);
 

@@ -173,7 +173,7 @@ bool CopyEngine::start_reduction(const CopyJob &job, const ReductionParameters &
         return false;
     }
     *ticket = {batch, 0};
-    return true;
+    return !batch->is_refused;
 }
 
 bool CopyEngine::is_in_reach(const MemoryInfo &gpu_side, const void *address, size_t length) {

@@ -9,30 +9,33 @@ ReducedArrivals &ReducedArrivals::instance() {
 }
 
 /** With the mutex held. Null: there is none. */
-ReducedArrival *ReducedArrivals::find(const void *destination) const {
+template <typename Condition>
+ReducedArrival *ReducedArrivals::find_if(const Condition &condition) const {
     ReducedArrival *arrival = first_;
-    while (arrival != nullptr && arrival->destination_ != destination) {
+    while (arrival != nullptr && !condition(*arrival)) {
         arrival = arrival->next_;
     }
     return arrival;
 }
 
-std::optional<ArrivalReduction> ReducedArrivals::find(const void *destination, size_t bytes) const {
+std::optional<FoundArrival> ReducedArrivals::find(const void *destination, size_t bytes) const {
     if (count_.load(std::memory_order_acquire) == 0) {
         return std::nullopt;
     }
     const std::lock_guard lock(mutex_);
-    const ReducedArrival *arrival = find(destination);
-    if (arrival == nullptr ||
-        arrival->reduction_.count * element_bytes(arrival->reduction_.type) != bytes) {
-        return std::nullopt;
-    }
-    return arrival->reduction_;
+    const ReducedArrival *arrival = find_if([&](const ReducedArrival &each) {
+        const ArrivalReduction &reduction = each.reduction_;
+        return each.destination_ == destination &&
+               reduction.count * element_bytes(reduction.type) == bytes;
+    });
+    return arrival != nullptr ? std::optional(FoundArrival{arrival->reduction_, arrival->id_})
+                              : std::nullopt;
 }
 
-void ReducedArrivals::set_reduced(const void *destination) {
+void ReducedArrivals::set_reduced(uint64_t id) {
     const std::lock_guard lock(mutex_);
-    if (ReducedArrival *arrival = find(destination)) {
+    if (ReducedArrival *arrival =
+            find_if([id](const ReducedArrival &each) { return each.id_ == id; })) {
         arrival->is_reduced_ = true;
     }
 }
@@ -41,6 +44,7 @@ ReducedArrival::ReducedArrival(void *destination, const ArrivalReduction &reduct
     : destination_(destination), reduction_(reduction) {
     ReducedArrivals &all = ReducedArrivals::instance();
     const std::lock_guard lock(all.mutex_);
+    id_ = ++all.last_id_;
     next_ = all.first_;
     all.first_ = this;
     all.count_.fetch_add(1, std::memory_order_release);

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <mutex>
 #include <optional>
 
@@ -21,6 +22,12 @@ struct ArrivalReduction {
     size_t count;       // numbers
 };
 
+/** A ReducedArrival, as the transport knows it. */
+struct FoundArrival {
+    ArrivalReduction reduction;
+    uint64_t id;  // not 0; never used again
+};
+
 class ReducedArrival;
 
 /** The messages of this process whose numbers may be reduced as they arrive. Thread safe. */
@@ -30,18 +37,20 @@ public:
 
     /** The reduction of a message of `bytes` bytes that arrives at `destination`. Empty: there is
      * none, and the message has to be copied. Costs a load where the process has none. */
-    std::optional<ArrivalReduction> find(const void *destination, size_t bytes) const;
+    std::optional<FoundArrival> find(const void *destination, size_t bytes) const;
     /** The result of the reduction is at the destination, and nothing else is written there. */
-    void set_reduced(const void *destination);
+    void set_reduced(uint64_t id);
 
 private:
     friend ReducedArrival;
 
-    ReducedArrival *find(const void *destination) const;
+    template <typename Condition>
+    ReducedArrival *find_if(const Condition &condition) const;
 
     mutable std::mutex mutex_;         // of all that follows, and of ReducedArrival::is_reduced_
     ReducedArrival *first_ = nullptr;  // of a list, so that to add one allocates nothing
-    std::atomic<size_t> count_{0};     // written with the mutex held
+    uint64_t last_id_ = 0;
+    std::atomic<size_t> count_{0};  // written with the mutex held
 };
 
 /** While it lives, a message that arrives at an address may leave the result of a reduction there
@@ -64,6 +73,7 @@ private:
 
     const void *const destination_;
     const ArrivalReduction reduction_;
+    uint64_t id_ = 0;
     ReducedArrival *next_ = nullptr;
     bool is_reduced_ = false;
 };

@@ -7,8 +7,8 @@
 namespace {
 
 using gpushm::ElementType;
-using gpushm::ReductionOperation;
 using gpushm::kReductionWord;
+using gpushm::ReductionOperation;
 using gpushm::ReductionParameters;
 
 struct Max {

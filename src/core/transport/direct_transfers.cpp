@@ -319,34 +319,37 @@ CopyJob describe_job(const DirectTransfers::Plan &plan, bool is_idle) {
     return job;
 }
 
-/** The reduction that takes the place of the copy. Empty: there is none, or a kernel cannot read
- * the peer's numbers. */
-std::optional<ReductionParameters> find_reduction(const DirectTransfers::Plan &plan) {
+/** The message that may be reduced in the place of the copy. Empty: there is none, or a kernel
+ * cannot read the peer's numbers. */
+std::optional<FoundArrival> find_arrival(const DirectTransfers::Plan &plan) {
     const StridedRows &destination = plan.destination;
-    const uint64_t source = plan.source.address;
     if (plan.copy.purpose != DirectCopy::Purpose::get || plan.view.mapping == nullptr ||
         destination.count != 1) {
         return std::nullopt;
     }
-    const std::optional<ArrivalReduction> reduction =
+    const std::optional<FoundArrival> found =
         ReducedArrivals::instance().find(to_pointer(destination.address), destination.length);
-    if (!reduction || source % element_bytes(reduction->type) != 0) {
-        return std::nullopt;
-    }
-    const uint64_t own = to_number(reduction->own);
-    return ReductionParameters{destination.address,
-                               reduction->own_is_first ? own : source,
-                               reduction->own_is_first ? source : own,
-                               reduction->count,
-                               reduction->operation,
-                               reduction->type};
+    return found && plan.source.address % element_bytes(found->reduction.type) == 0 ? found
+                                                                                    : std::nullopt;
+}
+
+ReductionParameters parameters_of(const ArrivalReduction &reduction, const CopyJob &job) {
+    const uint64_t own = to_number(reduction.own);
+    const uint64_t arriving = to_number(job.source);
+    return {to_number(job.destination),
+            reduction.own_is_first ? own : arriving,
+            reduction.own_is_first ? arriving : own,
+            reduction.count,
+            reduction.operation,
+            reduction.type};
 }
 
 /** False: nothing was started. */
-bool start_copy(CopyEngine &engine, const CopyJob &job,
-                const std::optional<ReductionParameters> &reduction, DirectCopy *copy) {
-    copy->is_reduction = reduction && engine.start_reduction(job, *reduction, &copy->ticket);
-    if (copy->is_reduction) {
+bool start_copy(CopyEngine &engine, const CopyJob &job, const std::optional<FoundArrival> &arrival,
+                DirectCopy *copy) {
+    if (arrival &&
+        engine.start_reduction(job, parameters_of(arrival->reduction, job), &copy->ticket)) {
+        copy->arrival = arrival->id;
         return true;
     }
     std::vector<CopyTicket> tickets;
@@ -363,7 +366,7 @@ bool start_copy(CopyEngine &engine, const CopyJob &job,
 bool DirectTransfers::start(Plan plan) {
     CopyEngine &engine = channel_.port.engine();
     const CopyJob job = describe_job(plan, engine.idle());
-    const std::optional<ReductionParameters> reduction = find_reduction(plan);
+    const std::optional<FoundArrival> arrival = find_arrival(plan);
     const View &view = plan.view;
     plan.copy.mapping = view.mapping;
     plan.copy.pin = view.pin;
@@ -376,7 +379,7 @@ bool DirectTransfers::start(Plan plan) {
         return false;
     }
     Claim claim(is_push ? &copy : nullptr);
-    if (!start_copy(engine, job, reduction, &copy)) {
+    if (!start_copy(engine, job, arrival, &copy)) {
         return false;
     }
     (void)claim.release();

@@ -35,7 +35,7 @@ struct DirectCopy {
     std::shared_ptr<RowReading> reading = nullptr;   // push: if it reads rows of RowViews
     HostRegistrationCache::Hold pin = nullptr;       // null: local memory is not pageable
     const void *filled = nullptr;      // get: the RowViews destination whose rows it writes
-    bool is_reduction = false;         // get: a reduction of ReducedArrivals instead of a copy
+    uint64_t arrival = 0;              // get: of FoundArrival, if it is a reduction; else 0
     SharedTransfer *shared = nullptr;  // push: the peer's permission; its one piece is claimed
     uint32_t shared_id = 0;
     DirectWriter::Hold write =

@@ -286,6 +286,11 @@ void Transfers::end_direct_copy(DirectCopy &copy) {
         return;
     }
     operation->claimed.end();
+    if (copy.arrival != 0 && copy.status != Status::ok) {
+        // The kernel may still write: a sum over the numbers that another path brings.
+        operations_.end(copy.transfer.id, Status::gpu_error);
+        return;
+    }
     const bool is_get = copy.purpose == DirectCopy::Purpose::get;
     if (!channel_.is_current(is_get ? operation->remote : copy.transfer.remote)) {
         copy.status = Status::gpu_error;
@@ -302,8 +307,8 @@ void Transfers::end_direct_copy(DirectCopy &copy) {
     if (copy.filled != nullptr) {
         RowViews::instance().set_filled(copy.filled);
     }
-    if (copy.is_reduction) {
-        ReducedArrivals::instance().set_reduced(operation->local);
+    if (copy.arrival != 0) {
+        ReducedArrivals::instance().set_reduced(copy.arrival);
     }
     operations_.end(copy.transfer.id, Status::ok);
 }

@@ -68,7 +68,8 @@ private:
     };
 
     // No other words are sent, and no two of them are equal.
-    static constexpr uint32_t kVersion = 0x67700001;  // of what the ranks do once they agree
+    static constexpr uint32_t kVersion =
+        0x67700002;  // of which calls ask, and of what both do then
     static constexpr uint32_t kSeen = 0x67700100;
     static constexpr uint32_t kNotSeen = 0x67700200;
     static constexpr unsigned kMostApart = 8;

@@ -142,6 +142,23 @@ FreshProcess refused("reduction-on-arrival-refused", [] {
     return arrivals.pair.peer.finish();
 });
 
+/** The kernel may still run, and would add to numbers that arrive in another way. */
+FreshProcess lost("reduction-on-arrival-lost", [] {
+    Arrivals arrivals;
+    CHECK(arrivals.start() == 0);
+    for (const char *rule : {"cuEventQuery:1:1,cuStreamSynchronize:1:1",
+                             "cuEventRecord:1:1,cuStreamSynchronize:1:1"}) {
+        arrivals.pair.peer.reset_calls();
+        const ReducedArrival arrival(arrivals.result->data(), arrivals.sum());
+        set_simulation("SIMCUDA_FAIL", rule);
+        CHECK(arrivals.get() == Status::gpu_error);
+        set_simulation("SIMCUDA_FAIL", "");
+        CHECK(!arrival.is_reduced());
+        CHECK(arrivals.pair.peer.calls_besides("cuPointerGetAttributes") == 0);
+    }
+    return arrivals.pair.peer.finish();
+});
+
 /** A reduction waits for a kernel of the application that fills the GPU; copies do not wait for
  * the reduction. */
 FreshProcess full("reduction-on-arrival-full-gpu", [] {
@@ -192,6 +209,11 @@ TEST_F(PortGpuReduction, OtherMessagesArriveAsTheyAre) {
 TEST_F(PortGpuReduction, FailuresAreSeen) {
     SKIP_UNLESS_SIMULATED();
     EXPECT_EQ(refused.run(), 0);
+}
+
+TEST_F(PortGpuReduction, ThatMayStillRunIsAnError) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(lost.run(), 0);
 }
 
 TEST_F(PortGpuReduction, HoldsUpNoCopy) {
