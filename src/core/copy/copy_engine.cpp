@@ -318,6 +318,15 @@ void CopyEngine::submit(GpuContext &context, CopyStream &stream, std::shared_ptr
     stream.submitted.pop_back();
 }
 
+/** Submits a batch that does not count as under way yet; false: memory is short. */
+bool CopyEngine::submit_new(GpuContext &context, CopyStream &stream,
+                            const std::shared_ptr<CopyBatch> &batch) {
+    ++under_way_;
+    const bool submitted = as_possible([&] { submit(context, stream, batch); });
+    under_way_ -= submitted ? 0 : 1;
+    return submitted;
+}
+
 /** Ends a batch that has no event. If copies of it run, nobody may touch their buffers before they
  * end. */
 void CopyEngine::end_unsubmitted(GpuContext &context, CopyStream &stream, CopyBatch &batch,

@@ -153,6 +153,8 @@ private:
 
     // By the driver.
     void submit(GpuContext &context, CopyStream &stream, std::shared_ptr<CopyBatch> given);
+    bool submit_new(GpuContext &context, CopyStream &stream,
+                    const std::shared_ptr<CopyBatch> &batch);
     void end_unsubmitted(GpuContext &context, CopyStream &stream, CopyBatch &batch, bool runs);
     void submit_joint();
     void end_scope();

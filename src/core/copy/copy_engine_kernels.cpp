@@ -137,9 +137,7 @@ bool CopyEngine::start_by_kernel(const std::vector<CopyJob> &jobs,
         batch->copies.push_back(batched(jobs[i], means[i].operands));
     }
     batch->by_kernel = true;
-    ++under_way_;
-    const bool submitted = as_possible([&] { submit(*context, *stream, batch); });
-    under_way_ -= submitted ? 0 : 1;
+    const bool submitted = submit_new(*context, *stream, batch);
     for (size_t index = 0; submitted && index < jobs.size(); ++index) {
         tickets->push_back({batch, index});
     }
@@ -167,13 +165,11 @@ bool CopyEngine::start_reduction(const CopyJob &job, const ReductionParameters &
     const std::shared_ptr<CopyBatch> batch = new_batch(stream->last_done);
     batch->copies.push_back({job.destination, job.source, job.length, job.rows});
     batch->reduction = reduction;
-    ++under_way_;
-    if (!as_possible([&] { submit(*context, *stream, batch); })) {
-        --under_way_;
+    if (!submit_new(*context, *stream, batch) || batch->is_refused) {
         return false;
     }
     *ticket = {batch, 0};
-    return !batch->is_refused;
+    return true;
 }
 
 bool CopyEngine::is_in_reach(const MemoryInfo &gpu_side, const void *address, size_t length) {

@@ -14,6 +14,17 @@
 namespace gpushm {
 namespace {
 
+/** Launches the kernel that does `what`; false: nothing runs. */
+bool launch(const GpuContext &context, const CopyStream &stream, const KernelLaunch &kernel,
+            const char *what) {
+    const CUresult result = launch_kernel(context, stream, kernel);
+    if (result != CUDA_SUCCESS) {
+        GPUSHM_LOG(debug, "the kernel that %s could not be launched (%s)", what,
+                   CudaDriver::get()->error_name(result));
+    }
+    return result == CUDA_SUCCESS;
+}
+
 /** False: nothing runs. */
 bool launch_copies(const GpuContext &context, const CopyStream &stream, CopyBatch &batch) {
     batch.list = std::make_unique<RowCopyList>(batch.copies.size());
@@ -23,25 +34,11 @@ bool launch_copies(const GpuContext &context, const CopyStream &stream, CopyBatc
     for (const BatchedCopy &copy : batch.copies) {
         batch.list->add(row_copy(copy.destination, copy.source, copy.length, copy.rows));
     }
-    const CUresult result = launch_kernel(context, stream, batch.list->launch());
-    if (result != CUDA_SUCCESS) {
-        GPUSHM_LOG(debug, "the kernel that copies many pieces could not be launched (%s)",
-                   CudaDriver::get()->error_name(result));
+    const bool runs = launch(context, stream, batch.list->launch(), "copies many pieces");
+    if (!runs) {
         batch.list.reset();
     }
-    return result == CUDA_SUCCESS;
-}
-
-/** False: nothing runs. */
-bool launch_reduction(const GpuContext &context, const CopyStream &stream, CopyBatch &batch) {
-    const CUresult result =
-        launch_kernel(context, stream, reduction_launch(&batch.reduction.value()));
-    if (result != CUDA_SUCCESS) {
-        GPUSHM_LOG(debug, "the kernel that reduces what arrives could not be launched (%s)",
-                   CudaDriver::get()->error_name(result));
-        batch.fail();
-    }
-    return result == CUDA_SUCCESS;
+    return runs;
 }
 
 /** Whether one call can submit all copies. */
@@ -85,7 +82,7 @@ CUresult submit_copy(const GpuContext &context, const CopyStream &stream, const 
 
 bool submit_copies(const GpuContext &context, const CopyStream &stream, CopyBatch &batch) {
     if (batch.reduction) {
-        return launch_reduction(context, stream, batch);
+        return launch(context, stream, reduction_launch(&*batch.reduction), "reduces what arrives");
     }
     if (batch.by_kernel && launch_copies(context, stream, batch)) {
         return true;

@@ -19,7 +19,7 @@ constexpr size_t kCopiesPerBatch = 64;
 CUresult submit_copy(const GpuContext &context, const CopyStream &stream, const BatchedCopy &copy);
 
 /** Submits the copies of a batch that are not marked as failed, and marks those that the driver
- * refuses; logged. Whether any of them runs. */
+ * refuses; logged. Or submits the reduction that takes their place. Whether any of it runs. */
 bool submit_copies(const GpuContext &context, const CopyStream &stream, CopyBatch &batch);
 
 /** Launches a kernel; CUDA_ERROR_NOT_SUPPORTED: the context does not have it. */

@@ -44,12 +44,6 @@ private:
     std::optional<DeviceBlock> block_;
 };
 
-/** A kernel that reads a number at an address which is not aligned ends the context of the
- * application. */
-bool is_aligned(const void *address, ElementType type) {
-    return reinterpret_cast<uintptr_t>(address) % element_bytes(type) == 0;
-}
-
 GpuReduction reduce(CopyEngine &engine, const MemoryInfo &info, ReductionOperation operation,
                     ElementType type, void *result, const void *first, const void *second,
                     size_t count) {

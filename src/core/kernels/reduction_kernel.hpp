@@ -53,6 +53,12 @@ inline uint32_t element_bytes(ElementType type) {
     }
 }
 
+/** A kernel that reads a number at an address which is not aligned ends the context of the
+ * application. */
+inline bool is_aligned(const void *address, ElementType type) {
+    return reinterpret_cast<uintptr_t>(address) % element_bytes(type) == 0;
+}
+
 /** For result[i] = first[i] OPERATION second[i]. Arrays of the GPU's address space. The result may
  * be one of the operands; otherwise they do not overlap. */
 struct ReductionParameters {

@@ -329,8 +329,9 @@ std::optional<FoundArrival> find_arrival(const DirectTransfers::Plan &plan) {
     }
     const std::optional<FoundArrival> found =
         ReducedArrivals::instance().find(to_pointer(destination.address), destination.length);
-    return found && plan.source.address % element_bytes(found->reduction.type) == 0 ? found
-                                                                                    : std::nullopt;
+    const bool can_read =
+        found && is_aligned(to_pointer(plan.source.address), found->reduction.type);
+    return can_read ? found : std::nullopt;
 }
 
 ReductionParameters parameters_of(const ArrivalReduction &reduction, const CopyJob &job) {

@@ -149,11 +149,11 @@ GpuTest::~GpuTest() {
     cuda_.device_primary_ctx_release(0);
 }
 
-std::vector<unsigned char> GpuTest::read(const Buffer &buffer, size_t length) const {
+std::vector<unsigned char> contents_of(const Buffer &buffer, size_t length) {
     std::vector<unsigned char> bytes(length);
-    EXPECT_EQ(
-        cuda_.memcpy_sync(device_pointer(bytes.data()), device_pointer(buffer.data()), length),
-        CUDA_SUCCESS);
+    EXPECT_EQ(CudaDriver::get()->memcpy_sync(device_pointer(bytes.data()),
+                                             device_pointer(buffer.data()), length),
+              CUDA_SUCCESS);
     return bytes;
 }
 

@@ -92,6 +92,9 @@ private:
     bool forgotten_ = false;
 };
 
+/** Read by the driver, not by the code under test. */
+std::vector<unsigned char> contents_of(const Buffer &buffer, size_t length);
+
 /** Initialises CUDA and makes the primary context of a device current; null where that cannot be
  * had. */
 CUcontext enter_primary_context(CUdevice device);
@@ -112,8 +115,9 @@ protected:
     GpuTest();
     ~GpuTest() override;
 
-    /** By the driver, not by the code under test. */
-    std::vector<unsigned char> read(const Buffer &buffer, size_t length) const;
+    static std::vector<unsigned char> read(const Buffer &buffer, size_t length) {
+        return contents_of(buffer, length);
+    }
 
     const CudaDriver &cuda_ = *CudaDriver::get();
     CUcontext context_ = nullptr;

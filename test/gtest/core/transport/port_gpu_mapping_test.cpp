@@ -35,17 +35,6 @@ int expect_calls_of_one_copy(unsigned long context_calls) {
     return 0;
 }
 
-/** Messages of the patterns from `first` on, each from the memory of the peer to here. */
-int get_patterns(Pair &pair, Buffer &local, size_t length, const RemoteMemory &remote,
-                 uint64_t first, uint64_t count) {
-    for (uint64_t pattern = first; pattern < first + count; ++pattern) {
-        pair.peer.fill(pattern);
-        CHECK(pair.get(local.data(), length, remote) == Status::ok);
-        CHECK(local.check(0, length, pattern, 0).empty());
-    }
-    return 0;
-}
-
 /** And from here to there. */
 int put_patterns(Pair &pair, Buffer &local, size_t length, const RemoteMemory &remote,
                  uint64_t first, uint64_t count) {

@@ -365,4 +365,14 @@ Status await_put(TestPort &port, Connection &connection, const void *local, size
     return outcome.status;
 }
 
+int get_patterns(Pair &pair, Buffer &local, size_t length, const RemoteMemory &remote,
+                 uint64_t first, uint64_t count) {
+    for (uint64_t pattern = first; pattern < first + count; ++pattern) {
+        pair.peer.fill(pattern);
+        CHECK(pair.get(local.data(), length, remote) == Status::ok);
+        CHECK(local.check(0, length, pattern, 0).empty());
+    }
+    return 0;
+}
+
 }  // namespace gpushm::test

@@ -114,4 +114,9 @@ struct Pair {
     std::optional<TestPort> port;
 };
 
+/** Messages of the patterns from `first` on, each from the memory of the peer to here; 0 if all
+ * arrive. */
+int get_patterns(Pair &pair, Buffer &local, size_t length, const RemoteMemory &remote,
+                 uint64_t first, uint64_t count);
+
 }  // namespace gpushm::test

@@ -181,14 +181,6 @@ bool map(Pair &pair, const RemoteMemory &memory, Buffer &block, size_t length) {
     return false;
 }
 
-std::vector<unsigned char> look(const Buffer &buffer, size_t length) {
-    std::vector<unsigned char> bytes(length);
-    CudaDriver::get()->memcpy_async(device_pointer(bytes.data()), device_pointer(buffer.data()),
-                                    length, nullptr);
-    CudaDriver::get()->stream_synchronize(nullptr);
-    return bytes;
-}
-
 int rows_of_a_peer() {
     Pair pair(1);
     CHECK(pair.start());
@@ -198,10 +190,10 @@ int rows_of_a_peer() {
     pair.peer.fill(5);
     mirror.fill(5);
     CHECK(map(pair, memory, block, kVector.bytes()));
-    const std::vector<unsigned char> whole = look(mirror, kVector.extent());
+    const std::vector<unsigned char> whole = contents_of(mirror, kVector.extent());
     memory.rows = {memory.address, kVector.length, kVector.count, kVector.pitch};
     CHECK(pair.get(block.data(), kVector.bytes(), memory) == Status::ok);
-    CHECK(look(block, kVector.bytes()) == gathered(whole, kVector));
+    CHECK(contents_of(block, kVector.bytes()) == gathered(whole, kVector));
     // Rows that leave the allocation, are not as many bytes, or of which the sum overflows: the
     // owner is asked.
     const StridedRows lies[] = {
@@ -215,7 +207,7 @@ int rows_of_a_peer() {
         memory.rows = lie;
         block.fill(6);
         CHECK(pair.get(block.data(), kVector.bytes(), memory) == Status::ok);
-        CHECK(look(block, kVector.bytes()) ==
+        CHECK(contents_of(block, kVector.bytes()) ==
               std::vector<unsigned char>(whole.begin(), whole.begin() + kVector.bytes()));
     }
     return pair.peer.finish();
@@ -239,7 +231,7 @@ bool come_by(const char *call, Pair &pair, RemoteMemory memory, const Shape &sha
     return pair.get(block.data(), shape.bytes(), memory) == Status::ok && calls(call) == 1 &&
            calls("cuMemcpy2DAsync") + calls("cuLaunchKernel") == 1 &&
            pair.peer.calls("cuMemcpy2DAsync") + pair.peer.calls("cuLaunchKernel") == 0 &&
-           look(block, shape.bytes()) == gathered(contents, shape);
+           contents_of(block, shape.bytes()) == gathered(contents, shape);
 }
 
 int far_rows() {
@@ -253,7 +245,7 @@ int far_rows() {
     const RemoteMemory memory = pair.peer.allocate(kFar.extent());
     pair.peer.fill(7);
     mirror.fill(7);
-    const std::vector<unsigned char> contents = look(mirror, kFar.extent());
+    const std::vector<unsigned char> contents = contents_of(mirror, kFar.extent());
     CHECK(map(pair, memory, block, kFar.bytes()));
     CHECK(come_by("cuMemcpy2DAsync", pair, memory, kNear, contents));
     CHECK(come_by("cuLaunchKernel", pair, memory, kFar, contents));
