@@ -17,7 +17,11 @@ step_perftest_all() {
 smoke_ucx_wheel() {
     local dir
     dir=$(wheel_prefix "$(fetch_wheel "$1")") || return
-    bash "$source_dir/contrib/ci/smoke_one.sh" "$prefix" "$plain" "$dir/lib" "$dir/bin"
+    bash "$source_dir/contrib/ci/smoke_one.sh" "$prefix" "$plain" "$dir/lib" "$dir/bin" &&
+        (
+            export LD_LIBRARY_PATH=$dir/lib:$plain/test/simcuda/.libs
+            mpi_keeps_registrations "$plain"
+        )
 }
 
 # smoke_mpi_wheel NAME==VERSION: its UCX, and ranks of its Open MPI. The test program is the one

@@ -45,16 +45,17 @@ void forget_known_host_pages(void *address, size_t length) {
 }
 
 /** Turns UCX's memory-type cache off and installs the hooks, unless UCX was built with CUDA. Such a
- * UCX needs its cache, and hooks the same functions of the driver: neither can patch a function
- * that the other has patched. */
-void prepare_process() {
+ * UCX needs its cache, and hooks the same functions of the driver before gpushm does: it cannot
+ * change a function that gpushm has changed. Returns whether UCX watches GPU memory itself. */
+bool prepare_process() {
     static std::once_flag once;
+    static bool ucx_watches;
     std::call_once(once, [] {
         serve_atomics_on_gpu_memory();
-        // First, because it makes libucm load its module for CUDA.
         const bool has_events = abi::subscribe_unmap(forget_known_host_pages);
+        ucx_watches = abi::ucx_watches_cuda();
         const bool is_watched = has_events && watch_system_calls(abi::patch_function);
-        if (abi::ucx_watches_cuda()) {
+        if (ucx_watches) {
             watch_contexts(abi::patch_function);
             watch_stream_captures(abi::patch_function);
             watch_host_memory(abi::patch_function);
@@ -74,6 +75,7 @@ void prepare_process() {
             }
         }
     });
+    return ucx_watches;
 }
 
 /** Keeps small blocks allocated that UCX frees. cuMemFree waits for all work of the GPU, which may
@@ -142,7 +144,7 @@ class MemoryCopyDomain : public Domain {
 public:
     MemoryCopyDomain() {
         abi::look_for_cuda_copy();
-        prepare_process();
+        ucx_watches_ = prepare_process();
     }
 
     InterfaceKind interface_kind() const override { return InterfaceKind::memory_copy; }
@@ -209,18 +211,11 @@ public:
             return UCS_ERR_INVALID_ADDR;
         }
         const MemoryInfo info = query_memory(address);
-        std::vector<MemoryInfo> gone;
-        // UCP takes memory for host memory if this fails, so it must not fail without memory.
-        bool fresh = true;
-        as_possible([&] { fresh = history_.observe(address, info, &gone); });
-        std::for_each(gone.begin(), gone.end(), report_freed);
+        if (!ucx_watches_) {
+            report_contradicted(address, info);
+        }
         if (!info.needs_gpu()) {
             return UCS_ERR_INVALID_ADDR;
-        }
-        if (fresh) {
-            // Page-locked memory may have been at this address. It is host memory for UCP, and the
-            // driver may unmap it without libucm seeing that.
-            abi::report_memory_freed(info.base, info.length, UCS_MEMORY_TYPE_HOST);
         }
         attributes.mem_type = to_memory_type(info.kind);
         attributes.sys_dev = system_device_of(info);
@@ -235,6 +230,22 @@ public:
     }
 
 private:
+    /** Tells UCX what cannot be at `address` any more. A UCX that watches GPU memory knows, and
+     * would drop `address` from its memory-type cache. */
+    void report_contradicted(const void *address, const MemoryInfo &info) {
+        std::vector<MemoryInfo> gone;
+        // UCP takes memory for host memory if this fails, so it must not fail without memory.
+        bool fresh = true;
+        as_possible([&] { fresh = history_.observe(address, info, &gone); });
+        std::for_each(gone.begin(), gone.end(), report_freed);
+        if (info.needs_gpu() && fresh) {
+            // Page-locked memory may have been at this address. It is host memory for UCP, and the
+            // driver may unmap it without libucm seeing that.
+            abi::report_memory_freed(info.base, info.length, UCS_MEMORY_TYPE_HOST);
+        }
+    }
+
+    bool ucx_watches_;
     AllocationHistory history_;
     SmallBlocks small_blocks_;
 };

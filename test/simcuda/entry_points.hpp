@@ -20,7 +20,7 @@
     X(cuMemMap) X(cuMemUnmap) X(cuIpcCloseMemHandle) X(cuCtxDestroy_v2)                            \
     X(cuDevicePrimaryCtxRelease_v2) X(cuDevicePrimaryCtxReset_v2)                                  \
     X(cuDevicePrimaryCtxRetain) X(cuCtxSynchronize) X(cuCtxSynchronize_v2)                          \
-    X(cuModuleUnload)                                                                              \
+    X(cuModuleGetGlobal_v2) X(cuModuleUnload)                                                      \
     X(cuStreamBeginCapture_v2) X(cuStreamEndCapture) X(cuStreamDestroy_v2)                         \
     X(cuArrayDestroy)                                                                              \
     X(cuMemcpy) X(cuMemcpyAsync) X(cuMemcpyPeer) X(cuMemcpyPeerAsync)                              \

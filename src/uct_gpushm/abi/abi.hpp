@@ -78,8 +78,8 @@ void report_memory_freed(void *address, size_t length, ucs_memory_type_t mem_typ
 bool subscribe_unmap(void (*callback)(void *address, size_t length));
 
 /** Whether libucm of the running UCX watches allocations of GPU memory, because UCX was built with
- * CUDA. Then UCX's memory-type cache is right, and UCX patches the functions of the driver. Valid
- * once libucm has loaded its modules, which subscribe_unmap() makes it do. */
+ * CUDA. Then UCX's memory-type cache is right, and UCX has patched the functions of the driver:
+ * this makes libucm do so. */
 bool ucx_watches_cuda();
 
 /** Makes `function` begin with a jump to `hook`. A call of `*original` runs the function as it was.

@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Changes functions of other libraries with libucm's ucm_bistro_patch.
+// Changes functions of other libraries.
+//
+// libucm's ucm_bistro_patch() can change more functions than redirect_function(), but waits 5 ms
+// for each of them from UCX 1.17 on, and 50 ms from UCX 1.21 on (src/ucm/bistro/bistro.c,
+// ucm_bistro_apply_patch_atomic).
+#include "core/patching/function_redirection.hpp"
 #include "core/patching/near_code.hpp"
 #include "uct_gpushm/abi/abi.hpp"
 
@@ -38,6 +43,10 @@ void *reachable(const void *, void *hook) {
 bool patch_function(void *function, void *hook, const char *name, void **original) {
     static std::mutex mutex;
     const std::lock_guard<std::mutex> lock(mutex);
+    void *unused = nullptr;
+    if (redirect_function(function, hook, original != nullptr ? original : &unused)) {
+        return true;
+    }
     return symbols().ucm_bistro_patch != nullptr &&
            symbols().ucm_bistro_patch(function, reachable(function, hook), name, original,
                                       nullptr) == UCS_OK;

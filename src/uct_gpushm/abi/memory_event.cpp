@@ -60,10 +60,15 @@ bool subscribe_unmap(UnmapCallback callback) {
 }
 
 bool ucx_watches_cuda() {
-    const ucs_list_link_t *installers = symbols().ucm_event_installer_list;
-    if (installers == nullptr) {
+    const Symbols &ucx = symbols();
+    const ucs_list_link_t *installers = ucx.ucm_event_installer_list;
+    if (installers == nullptr || ucx.ucm_set_event_handler == nullptr) {
         return false;
     }
+    // libucm loads its modules when it installs an event that nobody has declared external.
+    // Open MPI declares VM_UNMAPPED (opal/mca/common/ucx), but no event of GPU memory.
+    ucx.ucm_set_event_handler(
+        UCM_EVENT_MEM_TYPE_FREE, kPriority, [](int, void *, void *) {}, nullptr);
     for (const ucs_list_link_t *link = installers->next; link != installers; link = link->next) {
         const auto *installer = reinterpret_cast<const EventInstaller *>(
             reinterpret_cast<const char *>(link) - offsetof(EventInstaller, list));
