@@ -22,11 +22,14 @@ namespace {
 // have a fourth (UCX_MULTI_LANE_MAX_RATIO) or more of the best bandwidth.
 constexpr double kHostTransferBandwidth = 63e9;
 
-// Transfers whose pieces pass through pinned memory, copied by a CPU on one side or by GPUs on
-// both. More than a transfer between hosts, so that UCP adds no bounce buffer of its own, and less
-// than a fourth of what cuda_ipc reports for NVLink.
+// A copy through pinned memory. More than a transfer between hosts, so that UCP adds no bounce
+// buffer of its own.
 constexpr double kHostGpuTransferBandwidth = 64e9;
-constexpr double kGpuTransferBandwidth = 65e9;
+
+// More than four times of what cuda_ipc reports for any GPU (800 GB/s; UCX 1.22
+// src/uct/cuda/cuda_ipc/cuda_ipc_iface.c, uct_cuda_ipc_iface_get_bw()): a transfer that UCP divides
+// needs two copies, and is done when the slower one is.
+constexpr double kGpuTransferBandwidth = 4e12;
 static_assert(kHostTransferBandwidth < kHostGpuTransferBandwidth &&
                   kHostGpuTransferBandwidth < kGpuTransferBandwidth,
               "UCP must not find a bounce buffer faster");
