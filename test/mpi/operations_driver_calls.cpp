@@ -257,7 +257,7 @@ bool shares_gpu() {
 // Kernels that reduce would wait for those of the other ranks on the GPU. The ranks need some
 // milliseconds to find each other.
 void test_reduction_on_shared_gpu(Trial &trial) {
-    constexpr int kElements = 100'000;
+    constexpr int kElements = 1'000'000;
     constexpr int kRounds = 1000;
     const LayoutPtr type = make_byte();
     const Group &group = trial.group();

@@ -25,6 +25,11 @@ PinnedBufferPool &PinnedBufferPool::of_small_blocks() {
     return blocks;
 }
 
+PinnedBufferPool &PinnedBufferPool::of_large_blocks() {
+    static PinnedBufferPool blocks(kLargeBlockBytes, kLargeBlocks);
+    return blocks;
+}
+
 /** In a child that was just forked, where the parent's memory is not mapped. */
 void PinnedBufferPool::forget_memory() {
     for (Mapping &mapping : mapping_) {
@@ -38,6 +43,7 @@ unsigned char *PinnedBufferPool::make_memory() const {
     static const int watched = pthread_atfork(nullptr, nullptr, [] {
         instance().forget_memory();
         of_small_blocks().forget_memory();
+        of_large_blocks().forget_memory();
     });
     void *const made = watched == 0 ? mmap(nullptr, bytes(), PROT_READ | PROT_WRITE,
                                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
@@ -106,10 +112,22 @@ void PinnedBufferPool::give_back(void *block) {
     }
 }
 
+namespace {
+
+/** Whose blocks are the smallest ones that have `bytes` bytes, if any have. */
+PinnedBufferPool &pool_for(size_t bytes) {
+    if (bytes <= PinnedBufferPool::kSmallBlockBytes) {
+        return PinnedBufferPool::of_small_blocks();
+    }
+    return bytes <= PinnedBufferPool::kBlockBytes ? PinnedBufferPool::instance()
+                                                  : PinnedBufferPool::of_large_blocks();
+}
+
+}  // namespace
+
 HostBlock::HostBlock(size_t bytes)
-    : pool_(bytes <= PinnedBufferPool::kSmallBlockBytes ? PinnedBufferPool::of_small_blocks()
-                                                        : PinnedBufferPool::instance()),
-      block_(bytes <= PinnedBufferPool::kBlockBytes ? pool_.take() : nullptr),
+    : pool_(pool_for(bytes)),
+      block_(bytes <= PinnedBufferPool::kLargeBlockBytes ? pool_.take() : nullptr),
       address_(block_ != nullptr ? block_ : malloc(bytes)) {}
 
 HostBlock::~HostBlock() {

@@ -22,11 +22,16 @@ public:
     /** A message of a derived datatype has one while it is under way. An exchange with all
      * neighbours in three dimensions has 52 messages for each field. */
     static constexpr size_t kSmallBlocks = 1024;
+    static constexpr size_t kLargeBlockBytes = 2u << 20;
+    /** Both buffers of an operation. */
+    static constexpr size_t kLargeBlocks = 2;
 
     /** kBlocks of kBlockBytes; never destroyed. */
     static PinnedBufferPool &instance();
     /** kSmallBlocks of kSmallBlockBytes; never destroyed. */
     static PinnedBufferPool &of_small_blocks();
+    /** kLargeBlocks of kLargeBlockBytes; never destroyed. */
+    static PinnedBufferPool &of_large_blocks();
 
     /** A block at a multiple of the page size; the contents are not defined. Null when all are
      * taken, or there is no memory. */

@@ -16,7 +16,9 @@
 namespace gpushm::openmpi {
 namespace {
 
-constexpr size_t kMax = PinnedBufferPool::kBlockBytes;
+// More than any operation has that runs in host memory.
+constexpr size_t kMax = PinnedBufferPool::kLargeBlockBytes;
+constexpr size_t kMaxAlone = PinnedBufferPool::kBlockBytes;  // where no other process uses the GPU
 
 /** Functions of MPI, and a handle. */
 struct Mpi {
@@ -34,9 +36,9 @@ bool is_at_most(size_t most, const OwnBuffers &own) {
     return bytes <= std::min(most, kMax) && !refused;
 }
 
-/** At most kMax, so that products with it do not overflow. */
+/** At most kMaxAlone, so that products with it do not overflow. */
 size_t limit() {
-    return std::min(limits().host_collectives, kMax);
+    return std::min(limits().host_collectives, kMaxAlone);
 }
 
 /** Whether a kernel that reduces waits for kernels of other processes. */
@@ -112,13 +114,14 @@ size_t small_count(ptrdiff_t count) {
 // doc/decisions/openmpi-small-collectives.md.
 
 bool is_small_reduction(const OwnBuffers &own, const Group &group) {
-    const size_t most = limit() / 4 * 3 * static_cast<size_t>(std::max(group.size / 2, 1));
-    return is_at_most(most, own) || (is_at_most(2 * limit(), own) && waits_for_gpu(own));
+    const size_t alone = limit() / 4 * 3 * static_cast<size_t>(std::max(group.size / 2, 1));
+    return is_at_most(std::min(alone, kMaxAlone), own) ||
+           (is_at_most(16 * limit(), own) && waits_for_gpu(own));
 }
 
 bool is_small_allgather(const OwnBuffers &own, const Group &group) {
     const auto ranks = static_cast<size_t>(group.size);
-    return is_at_most(limit() / 64 * ranks * ranks, own);
+    return is_at_most(std::min(limit() / 64 * ranks * ranks, kMaxAlone), own);
 }
 
 bool is_small_alltoall(const OwnBuffers &own) {

@@ -58,9 +58,9 @@ struct OwnBuffers {
     }
 };
 
-/** Whether the operation is faster in host memory: up to a part of Limits::host_collectives, and at
- * most a block of PinnedBufferPool. False for a call that MPI refuses because its buffers are
- * equal. */
+/** Whether the operation is faster in host memory: up to a part of Limits::host_collectives, at
+ * most a block of PinnedBufferPool, or a large one where other processes use the GPU. False for a
+ * call that MPI refuses because its buffers are equal. */
 bool is_small_reduction(const OwnBuffers &own, const Group &group);
 bool is_small_allgather(const OwnBuffers &own, const Group &group);
 bool is_small_alltoall(const OwnBuffers &own);

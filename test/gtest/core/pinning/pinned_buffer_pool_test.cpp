@@ -11,12 +11,12 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <new>
 #include <set>
 #include <thread>
-#include <set>
 #include <vector>
 
 namespace gpushm {
@@ -104,10 +104,10 @@ TEST_F(PinnedBufferPoolTest, OneThatIsGivenBackIsTheNext) {
 
 TEST_F(PinnedBufferPoolTest, OrdinaryMemoryIsThereForOthers) {
     const std::vector<unsigned char *> taken = take_all();
-    Buffer device(MemoryKind::device, 2 * kBytes);
+    Buffer device(MemoryKind::device, kBytes);
     device.fill(5);
     {
-        const HostBlock large(2 * kBytes);
+        const HostBlock large(PinnedBufferPool::kLargeBlockBytes + 1);
         const HostBlock taken_by_others(PinnedBufferPool::kSmallBlockBytes + 1);
         for (const HostBlock *block : {&large, &taken_by_others}) {
             auto *bytes = static_cast<unsigned char *>(block->address());
@@ -121,6 +121,28 @@ TEST_F(PinnedBufferPoolTest, OrdinaryMemoryIsThereForOthers) {
     const HostBlock large(kBytes + 1);
     EXPECT_EQ(take_all(), taken) << "nothing of ours was used for it";
     give_back(taken);
+}
+
+TEST_F(PinnedBufferPoolTest, LargeOnesAreTwoAndApart) {
+    constexpr size_t kLarge = PinnedBufferPool::kLargeBlockBytes;
+    const HostBlock first(kBytes + 1);
+    const HostBlock second(kLarge);
+    const HostBlock third(kLarge);
+    EXPECT_TRUE(first.is_of_pool());
+    EXPECT_TRUE(second.is_of_pool());
+    EXPECT_FALSE(third.is_of_pool());
+    EXPECT_GE(std::abs(static_cast<unsigned char *>(second.address()) -
+                       static_cast<unsigned char *>(first.address())),
+              static_cast<ptrdiff_t>(kLarge));
+    Buffer device(MemoryKind::device, kLarge);
+    device.fill(6);
+    for (const HostBlock *block : {&first, &second, &third}) {
+        memset(block->address(), 0x5a, kLarge);
+        ASSERT_EQ(copy_any(block->address(), device.data(), kLarge), Status::ok);
+        EXPECT_EQ(pattern_mismatch(static_cast<unsigned char *>(block->address()), kLarge, 6),
+                  kLarge);
+        EXPECT_EQ(query_memory(block->address()).kind == MemoryKind::pinned, block->is_of_pool());
+    }
 }
 
 TEST_F(PinnedBufferPoolTest, SmallOnesAreMoreAndApart) {
