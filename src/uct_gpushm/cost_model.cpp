@@ -26,10 +26,11 @@ constexpr double kHostTransferBandwidth = 63e9;
 // buffer of its own.
 constexpr double kHostGpuTransferBandwidth = 64e9;
 
-// More than four times of what cuda_ipc reports for any GPU (800 GB/s; UCX 1.22
-// src/uct/cuda/cuda_ipc/cuda_ipc_iface.c, uct_cuda_ipc_iface_get_bw()): a transfer that UCP divides
-// needs two copies, and is done when the slower one is.
-constexpr double kGpuTransferBandwidth = 4e12;
+// More than four times what cuda_ipc reports for any GPU (80 GB/s to 1.9 TB/s, which UCP divides by
+// the processes of the node; UCX 1.13 to 1.23, src/uct/cuda/cuda_ipc/cuda_ipc_iface.c,
+// uct_cuda_ipc_iface_get_bw()): a transfer that UCP divides needs two copies, and is done when the
+// slower one is.
+constexpr double kGpuTransferBandwidth = 1e13;
 static_assert(kHostTransferBandwidth < kHostGpuTransferBandwidth &&
                   kHostGpuTransferBandwidth < kGpuTransferBandwidth,
               "UCP must not find a bounce buffer faster");

@@ -45,23 +45,27 @@ void forget_known_host_pages(void *address, size_t length) {
 }
 
 /** Turns UCX's memory-type cache off and installs the hooks, unless UCX was built with CUDA. Such a
- * UCX needs its cache, and hooks the same functions of the driver before gpushm does: it cannot
- * change a function that gpushm has changed. Returns whether UCX watches GPU memory itself. */
+ * UCX hooks the same functions of the driver before gpushm does, because it cannot change a
+ * function that gpushm has changed; and its cache stays where cuda_copy answers, which takes long.
+ * Returns whether gpushm is to tell UCX of freed GPU memory. */
 bool prepare_process() {
     static std::once_flag once;
-    static bool ucx_watches;
+    static bool keeps_cache;
     std::call_once(once, [] {
         serve_atomics_on_gpu_memory();
         const bool has_events = abi::subscribe_unmap(forget_known_host_pages);
-        ucx_watches = abi::ucx_watches_cuda();
+        const bool ucx_watches = abi::ucx_watches_cuda();
         const bool is_watched = has_events && watch_system_calls(abi::patch_function);
+        keeps_cache = abi::find_cuda_copy() && ucx_watches;
+        if (!keeps_cache) {
+            disable_memtype_cache();
+        }
         if (ucx_watches) {
             watch_contexts(abi::patch_function);
             watch_stream_captures(abi::patch_function);
             watch_host_memory(abi::patch_function);
             return;
         }
-        disable_memtype_cache();
         if (!has_events) {
             GPUSHM_LOG(
                 debug,
@@ -75,7 +79,7 @@ bool prepare_process() {
             }
         }
     });
-    return ucx_watches;
+    return !keeps_cache;
 }
 
 /** Keeps small blocks allocated that UCX frees. cuMemFree waits for all work of the GPU, which may
@@ -142,10 +146,7 @@ private:
 
 class MemoryCopyDomain : public Domain {
 public:
-    MemoryCopyDomain() {
-        abi::look_for_cuda_copy();
-        ucx_watches_ = prepare_process();
-    }
+    MemoryCopyDomain() : tells_of_freed_(prepare_process()) {}
 
     InterfaceKind interface_kind() const override { return InterfaceKind::memory_copy; }
     const char *device_name() const override { return "gpucopy"; }
@@ -211,7 +212,7 @@ public:
             return UCS_ERR_INVALID_ADDR;
         }
         const MemoryInfo info = query_memory(address);
-        if (!ucx_watches_) {
+        if (tells_of_freed_) {
             report_contradicted(address, info);
         }
         if (!info.needs_gpu()) {
@@ -230,8 +231,8 @@ public:
     }
 
 private:
-    /** Tells UCX what cannot be at `address` any more. A UCX that watches GPU memory knows, and
-     * would drop `address` from its memory-type cache. */
+    /** Tells UCX what cannot be at `address` any more. UCX would drop `address` from its
+     * memory-type cache. */
     void report_contradicted(const void *address, const MemoryInfo &info) {
         std::vector<MemoryInfo> gone;
         // UCP takes memory for host memory if this fails, so it must not fail without memory.
@@ -245,7 +246,7 @@ private:
         }
     }
 
-    bool ucx_watches_;
+    const bool tells_of_freed_;
     AllocationHistory history_;
     SmallBlocks small_blocks_;
 };

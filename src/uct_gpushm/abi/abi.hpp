@@ -77,19 +77,21 @@ void report_memory_freed(void *address, size_t length, ucs_memory_type_t mem_typ
  * events (UCX_MEM_EVENTS=n). */
 bool subscribe_unmap(void (*callback)(void *address, size_t length));
 
-/** Whether libucm of the running UCX watches allocations of GPU memory, because UCX was built with
- * CUDA. Then UCX's memory-type cache is right, and UCX has patched the functions of the driver:
- * this makes libucm do so. */
+/** Whether libucm of the running UCX has a module that watches GPU memory, because UCX was built
+ * with CUDA. That has then changed the functions of the driver that it changes: this makes it do
+ * so. */
 bool ucx_watches_cuda();
 
 /** Makes `function` begin with a jump to `hook`. A call of `*original` runs the function as it was.
- * False, and nothing is changed, if libucm of the running UCX cannot do that. Thread safe. */
+ * False, and nothing is changed, if neither gpushm nor libucm of the running UCX can do that.
+ * Thread safe. */
 bool patch_function(void *function, void *hook, const char *name, void **original);
 
 /** Looks for cuda_copy, UCX's own transport between memory types, in a UCX that was built with
- * CUDA. If cuda_copy has found a GPU, it answers from now on which memory type an address has, and
- * has_cuda_copy() knows its interfaces. Call it when a domain is opened. Later calls do no harm. */
-void look_for_cuda_copy();
+ * CUDA. True if cuda_copy has found a GPU: it answers from now on which memory type an address has,
+ * and has_cuda_copy() knows its interfaces. Call it when a domain is opened. Later calls only give
+ * the answer. */
+bool find_cuda_copy();
 
 /** Whether the worker has an interface of cuda_copy. UCP opens interfaces one after the other: call
  * it when an interface is used, not when it is opened. */

@@ -129,8 +129,8 @@ const CudaCopy *cuda_copy() {
     return opened;
 }
 
-void look_for_cuda_copy() {
-    cuda_copy();
+bool find_cuda_copy() {
+    return cuda_copy() != nullptr;
 }
 
 bool has_cuda_copy(uct_worker_h worker) {
