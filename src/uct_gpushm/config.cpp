@@ -110,9 +110,9 @@ std::vector<abi::Option> options() {
          "run\n"
          "in host memory. For two ranks, reductions do so up to 3/4 of this size, Allgather up to\n"
          "1/16, Alltoall and Scatter up to 1/8; the first two to larger sizes with more ranks.\n"
-         "Where other processes use the GPU, reductions do so up to twice this size.\n"
-         "None does beyond 128 KiB.\n"
-         "0: none. inf: all up to 128 KiB, and reductions keep temporary data in host memory.",
+         "Where other processes use the GPU, reductions do so up to twice this size, and up to 16\n"
+         "times where their kernels would wait for others. Sizes above 128 KiB count as 128 KiB.\n"
+         "0: none. inf: as 128 KiB, and larger reductions keep temporary data in host memory.",
          OptionType::memory_size, offsetof(InterfaceConfig, openmpi_host_collectives)},
         {"OPENMPI_BUFFERED", "2k",
          "MPI_Send of device memory with fewer bytes returns although no receive is posted: it "

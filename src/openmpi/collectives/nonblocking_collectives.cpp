@@ -3,6 +3,8 @@
 
 #include "core/base/log.hpp"
 
+#include <array>
+#include <cstddef>
 #include <mutex>
 
 namespace gpushm::openmpi {
@@ -21,10 +23,16 @@ struct Mpi {
 };
 Mpi mpi;
 
-// Persistent requests keep blocks of PinnedBufferPool, which others need as well: at most half of
-// those of each size.
-constexpr size_t kMaxPersistentShort = 16;
-constexpr size_t kMaxPersistentLong = 4;
+// Persistent requests keep blocks of PinnedBufferPool, two each, which others need as well: at most
+// half of those of each size, and none of the two large ones.
+constexpr std::array<size_t, 3> kMaxPersistent = {16, 4, 0};
+
+/** By the size of the blocks, as in kMaxPersistent. */
+size_t class_of(const Delivery &delivery) {
+    return delivery.bytes <= PinnedBufferPool::kSmallBlockBytes ? 0
+           : delivery.bytes <= PinnedBufferPool::kBlockBytes    ? 1
+                                                                : 2;
+}
 
 int nothing_to_tell(void *, void *) {
     return kMpiSuccess;
@@ -90,7 +98,7 @@ int complete(void *handle) {
 struct Persistent {
     std::mutex mutex;
     Deliveries deliveries;
-    size_t counts[2] = {0, 0};  // with short blocks, with long ones
+    std::array<size_t, kMaxPersistent.size()> counts = {};  // by class_of()
 
     static Persistent &instance() {
         static Persistent *const made = new Persistent;
@@ -112,11 +120,11 @@ struct Persistent {
             delivery.mapped()->free = former->second->free;
             remove(former);
         }
-        ++counts[delivery.mapped()->is_long];
+        ++counts[class_of(*delivery.mapped())];
         deliveries.insert(std::move(delivery));
     }
     void remove(Deliveries::iterator delivery) {
-        --counts[delivery->second->is_long];
+        --counts[class_of(*delivery->second)];
         deliveries.erase(delivery);
     }
 };
@@ -193,8 +201,8 @@ bool can_watch_requests() {
 bool may_keep(const Delivery &delivery) {
     Persistent &persistent = Persistent::instance();
     const std::lock_guard<std::mutex> lock(persistent.mutex);
-    return persistent.counts[delivery.is_long] <
-           (delivery.is_long ? kMaxPersistentLong : kMaxPersistentShort);
+    const size_t size = class_of(delivery);
+    return persistent.counts[size] < kMaxPersistent[size];
 }
 
 int deliver_at_completion(std::unique_ptr<Delivery> delivery, Handle request) {

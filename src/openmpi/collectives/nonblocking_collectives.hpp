@@ -28,11 +28,10 @@ struct Delivery {
     Delivery(const OwnBuffers &own, Handle of_communicator)
         : sides(own),
           communicator(of_communicator),
-          is_long(std::max(own.send_bytes, own.receive_bytes()) >
-                  PinnedBufferPool::kSmallBlockBytes) {}
+          bytes(std::max(own.send_bytes, own.receive_bytes())) {}
     HostSides sides;
     const Handle communicator;
-    const bool is_long;  // with a block of PinnedBufferPool::instance()
+    const size_t bytes;  // of the larger buffer
     OmpiRequest::Callback next = nullptr;
     void *next_data = nullptr;
     // Of a persistent request:
@@ -65,7 +64,7 @@ int start_by_host_memory(const OwnBuffers &own, Handle communicator, Handle *req
 /** Of persistent requests. */
 using Deliveries = std::map<Handle, std::unique_ptr<Delivery>>;
 
-/** Whether not too many persistent requests have host memory like this one's. */
+/** Whether not too many persistent requests have blocks of PinnedBufferPool like this one's. */
 bool may_keep(const Delivery &delivery);
 
 /** Keeps the host memory until `request`, a persistent one, is freed. Whenever it is started, the

@@ -41,11 +41,25 @@ size_t limit() {
     return std::min(limits().host_collectives, kMaxAlone);
 }
 
-/** Whether a kernel that reduces waits for kernels of other processes. */
-bool waits_for_gpu(const OwnBuffers &own) {
-    const MemoryInfo info = query_memory(own.result_bytes > 0 ? own.receive : own.send);
+/** The memory in which the operation would run. */
+MemoryInfo memory_of(const OwnBuffers &own) {
+    return query_memory(own.result_bytes > 0 ? own.receive : own.send);
+}
+
+/** Whether other processes use the GPU. */
+bool shares_gpu(const OwnBuffers &own) {
+    const MemoryInfo info = memory_of(own);
     return info.needs_gpu() &&
            GpuSharing::instance().others(info.device) != GpuSharing::Others::none;
+}
+
+/** Whether a kernel that reduces may wait for kernels of other processes: of their programs, or of
+ * the one process that may run kernels of gpushm. */
+bool waits_for_kernels(const OwnBuffers &own) {
+    const MemoryInfo info = memory_of(own);
+    GpuSharing &sharing = GpuSharing::instance();
+    return info.needs_gpu() && (sharing.others(info.device) == GpuSharing::Others::kernels ||
+                                !sharing.may_run_kernels(info.device));
 }
 
 /** Copies without a query of the memory kinds. copy_any(), which has them queried and more ways to
@@ -116,7 +130,8 @@ size_t small_count(ptrdiff_t count) {
 bool is_small_reduction(const OwnBuffers &own, const Group &group) {
     const size_t alone = limit() / 4 * 3 * static_cast<size_t>(std::max(group.size / 2, 1));
     return is_at_most(std::min(alone, kMaxAlone), own) ||
-           (is_at_most(16 * limit(), own) && waits_for_gpu(own));
+           (is_at_most(2 * limit(), own) && shares_gpu(own)) ||
+           (is_at_most(16 * limit(), own) && waits_for_kernels(own));
 }
 
 bool is_small_allgather(const OwnBuffers &own, const Group &group) {
