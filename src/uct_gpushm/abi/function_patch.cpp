@@ -2,7 +2,7 @@
 // Changes functions of other libraries.
 //
 // libucm's ucm_bistro_patch() can change more functions than redirect_function(), but waits 5 ms
-// for each of them from UCX 1.17 on, and 50 ms from UCX 1.21 on (src/ucm/bistro/bistro.c,
+// for each of them from UCX 1.16 on, and 50 ms from UCX 1.21 on (src/ucm/bistro/bistro.c,
 // ucm_bistro_apply_patch_atomic).
 #include "core/patching/function_redirection.hpp"
 #include "core/patching/near_code.hpp"
