@@ -41,6 +41,15 @@ mpi_reduction_on_gpu() {
         grep -m 1 'GPU memory for temporaries' <<<"$output"
 }
 
+# mpi_starts_quickly BUILD_DIR: gpushm changes functions by itself, without the waits of libucm. Other processors'
+# functions are libucm's.
+mpi_starts_quickly() {
+    local output
+    [ "$(uname -m)" = x86_64 ] || return 0
+    output=$(UCX_LOG_LEVEL=debug ranks 2 "$1/test/mpi/operations" --quick --kinds=device \
+        '--only=Allreduce, MPI_SUM of MPI_INT' 2>&1) && ! grep 'libucm is asked' <<<"$output"
+}
+
 # mpi_keeps_registrations BUILD_DIR: UCX has its cache of registrations, which in a UCX with CUDA needs hooks of its own
 # in the driver, although Open MPI declares events of unmapped memory external.
 mpi_keeps_registrations() {

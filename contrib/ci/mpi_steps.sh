@@ -36,6 +36,7 @@ step_operations() {
     made test/mpi/{operations,sessions}
     mpi_operations 2 "$plain" --kinds=device
     mpi_reduction_on_gpu 2 "$plain"
+    mpi_starts_quickly "$plain"
     mpi_tools "$plain"
 }
 

@@ -38,6 +38,7 @@ smoke_mpi_wheel() {
         mpi_looked_up "$plain" "$root/tmp" || exit
         mpi_late_windows "$plain" || exit
         mpi_reduction_on_gpu 2 "$plain" || exit
+        mpi_starts_quickly "$plain" || exit
         export PYTHONPATH=$mpi4py
         mpi4py_collectives 2 python3 && mpi4py_collectives 8 python3
     )

@@ -13,7 +13,7 @@ checked_messages() {
         if [ $scenario = rma ] && ! can_put_and_get device; then kinds=host; fi
         if [ $scenario = rma ] && ! can_put_and_get host; then continue; fi
         # All kinds that libucm may or may not see.
-        if [ $scenario = cuda-after ]; then kinds= sizes=; fi
+        if [ $scenario = cuda-after ]; then kinds='' sizes=''; fi
         output=$(with_ucx env -u UCX_MODULES "$run" "$build/test/ucp/ucp_peer" $scenario \
             ${kinds:+--kinds=$kinds} ${sizes:+--sizes=$sizes} 2>&1) && continue
         failed=1

@@ -4,6 +4,7 @@
 // libucm's ucm_bistro_patch() can change more functions than redirect_function(), but waits 5 ms
 // for each of them from UCX 1.16 on, and 50 ms from UCX 1.21 on (src/ucm/bistro/bistro.c,
 // ucm_bistro_apply_patch_atomic).
+#include "core/base/log.hpp"
 #include "core/patching/function_redirection.hpp"
 #include "core/patching/near_code.hpp"
 #include "uct_gpushm/abi/abi.hpp"
@@ -47,6 +48,7 @@ bool patch_function(void *function, void *hook, const char *name, void **origina
     if (redirect_function(function, hook, original != nullptr ? original : &unused)) {
         return true;
     }
+    GPUSHM_LOG(debug, "libucm is asked to change %s", name);
     return symbols().ucm_bistro_patch != nullptr &&
            symbols().ucm_bistro_patch(function, reachable(function, hook), name, original,
                                       nullptr) == UCS_OK;
