@@ -395,6 +395,24 @@ int run(const std::string &mode, bool with_cuda) {
     return 2;
 }
 
+// By one rank, because mpirun mixes long outputs of several ranks within their lines.
+void print_reports() {
+    if (own_rank != 0) {
+        MPI_Send(report.data(), static_cast<int>(report.size()), MPI_CHAR, 0, 0, MPI_COMM_WORLD);
+        return;
+    }
+    std::fputs(report.c_str(), stdout);
+    for (int rank = 1; rank < rank_count; ++rank) {
+        MPI_Status status;
+        int length = 0;
+        MPI_Probe(rank, 0, MPI_COMM_WORLD, &status);
+        MPI_Get_count(&status, MPI_CHAR, &length);
+        std::string other(static_cast<size_t>(length), '\0');
+        MPI_Recv(&other[0], length, MPI_CHAR, rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        std::fputs(other.c_str(), stdout);
+    }
+}
+
 int main_with_mpi(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &own_rank);
@@ -403,6 +421,7 @@ int main_with_mpi(int argc, char **argv) {
     const std::string mode = argc > 1 ? argv[1] : "";
     const bool with_cuda = argc < 3 || std::strcmp(argv[2], "--no-cuda") != 0;
     const int status = run(mode, with_cuda);
+    print_reports();
     stop_watchdog();
     int all = 0;
     MPI_Allreduce(&failures, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);

@@ -20,6 +20,7 @@ constexpr int kPad = -7;  // what lies between the elements
 inline int own_rank = 0;
 inline int rank_count = 0;
 inline int failures = 0;
+inline std::string report;  // what is wrong, a line each
 
 inline int right_neighbor() {
     return (own_rank + 1) % rank_count;
@@ -31,7 +32,7 @@ inline int left_neighbor() {
 inline void check(bool is_right, const std::string &what) {
     if (!is_right) {
         ++failures;
-        std::printf("windows: rank %d: WRONG: %s\n", own_rank, what.c_str());
+        report += "windows: rank " + std::to_string(own_rank) + ": WRONG: " + what + '\n';
     }
 }
 
