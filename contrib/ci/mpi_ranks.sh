@@ -32,13 +32,17 @@ mpi_looked_up() {
     ranks 2 "$1/test/mpi/looked_up" "$1/test/mpi/.libs/looked_up_library.so" "$2"
 }
 
+# logged_reduction N BUILD_DIR: prints what a large reduction of GPU memory logs.
+logged_reduction() {
+    UCX_LOG_LEVEL=debug ranks "$1" "$2/test/mpi/operations" --quick --kinds=device \
+        '--only=Allreduce, MPI_SUM of MPI_INT' 2>&1
+}
+
 # mpi_reduction_on_gpu N BUILD_DIR: whether a large reduction of GPU memory stays in GPU memory.
 mpi_reduction_on_gpu() {
     local output
     grep '^#define HAVE_KERNELS' "$2/config.h" || return 0
-    output=$(UCX_LOG_LEVEL=debug ranks "$1" "$2/test/mpi/operations" --quick --kinds=device \
-        '--only=Allreduce, MPI_SUM of MPI_INT' 2>&1) &&
-        grep -m 1 'GPU memory for temporaries' <<<"$output"
+    output=$(logged_reduction "$1" "$2") && grep -m 1 'GPU memory for temporaries' <<<"$output"
 }
 
 # mpi_starts_quickly BUILD_DIR: gpushm changes functions by itself, without the waits of libucm. Other processors'
@@ -46,8 +50,7 @@ mpi_reduction_on_gpu() {
 mpi_starts_quickly() {
     local output
     [ "$(uname -m)" = x86_64 ] || return 0
-    output=$(UCX_LOG_LEVEL=debug ranks 2 "$1/test/mpi/operations" --quick --kinds=device \
-        '--only=Allreduce, MPI_SUM of MPI_INT' 2>&1) && ! grep 'libucm is asked' <<<"$output"
+    output=$(logged_reduction 2 "$1") && ! grep 'libucm is asked' <<<"$output"
 }
 
 # mpi_keeps_registrations BUILD_DIR: UCX has its cache of registrations, which in a UCX with CUDA needs hooks of its own

@@ -268,10 +268,9 @@ bool shares_gpu() {
     return rank >= devices || rank + devices < size;
 }
 
-// Kernels that reduce would wait for those of the other ranks on the GPU, so that one rank of each
-// GPU at most has any. The ranks need some milliseconds to find each other.
-void test_reduction_on_shared_gpu(Trial &trial) {
-    constexpr int kElements = 1'000'000;
+// Kernels that reduce would wait for those of the other ranks on the GPU, so that few ranks of each
+// GPU have any. The ranks need some milliseconds to find each other.
+void reduce_on_shared_gpu(Trial &trial, int elements, int most_with_kernels) {
     constexpr int kRounds = 1000;
     const LayoutPtr type = make_byte();
     const Group &group = trial.group();
@@ -281,13 +280,14 @@ void test_reduction_on_shared_gpu(Trial &trial) {
     int rounds = 0;
     for (bool is_shared = false; !is_shared && rounds < kRounds; ++rounds) {
         Exchange exchange(trial, "one round");
-        const Items own = exchange.blank(Role::source, *type, kElements);
-        const Items all = exchange.destination(*type, kElements);
-        own.fill(0, Bytes(kElements, 7));
-        all.change(0, Bytes(kElements, static_cast<unsigned char>(7 * group.size)));
+        const Items own = exchange.blank(Role::source, *type, elements);
+        const Items all = exchange.destination(*type, elements);
+        const auto bytes = static_cast<size_t>(elements);
+        own.fill(0, Bytes(bytes, 7));
+        all.change(0, Bytes(bytes, static_cast<unsigned char>(7 * group.size)));
         exchange.run([&] {
             const unsigned long before = counter()("cuLaunchKernel");
-            exchange.require(MPI_Allreduce(own.address(), all.address(), kElements, MPI_CHAR,
+            exchange.require(MPI_Allreduce(own.address(), all.address(), elements, MPI_CHAR,
                                            MPI_SUM, group.comm),
                              "MPI_Allreduce");
             std::vector<int> own_kernels(gpus);
@@ -297,11 +297,17 @@ void test_reduction_on_shared_gpu(Trial &trial) {
                           MPI_INT, MPI_SUM, group.comm);
         });
         is_shared = std::all_of(ranks_with_kernels.begin(), ranks_with_kernels.end(),
-                                [](int ranks) { return ranks <= 1; });
+                                [=](int ranks) { return ranks <= most_with_kernels; });
     }
     if (rounds == kRounds) {
-        trial.fail("several ranks compute on one GPU");
+        trial.fail(
+            text("more than %d ranks reduce %d bytes on one GPU", most_with_kernels, elements));
     }
+}
+
+void test_reduction_on_shared_gpu(Trial &trial) {
+    reduce_on_shared_gpu(trial, 100'000, 0);
+    reduce_on_shared_gpu(trial, 1'000'000, 1);
 }
 
 // Two ranks that have agreed need one launch each, which reads the peer's numbers.

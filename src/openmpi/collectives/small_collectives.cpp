@@ -18,7 +18,7 @@ namespace {
 
 // More than any operation has that runs in host memory.
 constexpr size_t kMax = PinnedBufferPool::kLargeBlockBytes;
-constexpr size_t kMaxAlone = PinnedBufferPool::kBlockBytes;  // where no other process uses the GPU
+constexpr size_t kMaxAlone = PinnedBufferPool::kBlockBytes;  // where kernels wait for no others
 
 /** Functions of MPI, and a handle. */
 struct Mpi {
@@ -130,7 +130,7 @@ size_t small_count(ptrdiff_t count) {
 bool is_small_reduction(const OwnBuffers &own, const Group &group) {
     const size_t alone = limit() / 4 * 3 * static_cast<size_t>(std::max(group.size / 2, 1));
     return is_at_most(std::min(alone, kMaxAlone), own) ||
-           (is_at_most(2 * limit(), own) && shares_gpu(own)) ||
+           (is_at_most(std::min(2 * limit(), kMaxAlone), own) && shares_gpu(own)) ||
            (is_at_most(16 * limit(), own) && waits_for_kernels(own));
 }
 
