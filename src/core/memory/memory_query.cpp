@@ -24,6 +24,7 @@ namespace gpushm {
 namespace {
 
 BufferIds synced_buffers;
+std::atomic<bool> met_gpu_memory{false};
 
 /** Asks the operating system, which reads a set of signals there before it refuses the invalid
  * operation -1 (rt_sigprocmask(2)). */
@@ -149,6 +150,7 @@ MemoryInfo meet_memory(const void *address) {
         meeting.emplace(info);
     }
     if (info.needs_gpu()) {
+        met_gpu_memory.store(true, std::memory_order_relaxed);
         UnfinishedCopies::instance().wait_for_all();
     }
     if (remember) {
@@ -168,6 +170,10 @@ MemoryInfo query_any_memory(const void *address) {
         UnfinishedCopies::instance().wait_for(info.base);
     }
     return info;
+}
+
+bool gpu_memory_was_met() {
+    return met_gpu_memory.load(std::memory_order_relaxed);
 }
 
 MemoryInfo look_up_memory(const void *address) {

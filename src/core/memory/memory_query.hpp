@@ -20,6 +20,9 @@ namespace gpushm {
  * sees an allocation. */
 inline MemoryInfo query_memory(const void *address);
 
+/** Whether query_memory() has found GPU memory in this process. */
+bool gpu_memory_was_met();
+
 /** query_memory() for memory that may be other memory than the CPU's. */
 MemoryInfo query_any_memory(const void *address);
 

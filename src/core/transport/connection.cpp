@@ -160,7 +160,7 @@ bool Connection::awaits_offer() const {
     return !failed() && !channel_.closed && !exports_.has_offered() && peer().pid != getpid();
 }
 
-void Connection::map_early(const std::optional<BufferKey> &own) {
+void Connection::keep_access(const std::optional<BufferKey> &own) {
     const bool offers = own && awaits_offer();
     PeerMemory &memory = transfers_.memory();
     const bool wants = memory.wants_offered();

@@ -162,7 +162,7 @@ public:
     /** Tells the peer, once, of memory of this process that it may map, if there is some, and asks
      * for what the peer told of, unless this process has mapped any before. The caller has a
      * ContextLifetimeLock. */
-    void map_early(const std::optional<BufferKey> &own);
+    void keep_access(const std::optional<BufferKey> &own);
 
     // ---------------------------------------------------------------- end
 

@@ -6,6 +6,7 @@
 #include "core/base/no_throw.hpp"
 #include "core/base/spare_descriptor.hpp"
 #include "core/mapping/announced_memory.hpp"
+#include "core/memory/memory_query.hpp"
 #include "core/memory/registration_table.hpp"
 #include "core/reclaim/deferred_free.hpp"
 #include "core/reclaim/context_lifetime.hpp"
@@ -424,13 +425,14 @@ void Port::housekeeping() {
     check_exports();
     run_deferred_frees();
     GpuSharing::instance().look_again();
-    if (config_.peer_mapping) {
-        map_early();
+    if (config_.peer_mapping && gpu_memory_was_met()) {
+        keep_access();
     }
 }
 
-/** Tells peers of memory that they may map, and maps what they told of. */
-void Port::map_early() {
+/** Tells peers of memory that they may map, and maps what they told of. Takes up to 12 ms, which a
+ * program whose messages are host memory does not pay. */
+void Port::keep_access() {
     const bool is_awaited =
         std::any_of(connections_.begin(), connections_.end(),
                     [](const auto &connection) { return connection->awaits_offer(); });
@@ -440,7 +442,7 @@ void Port::map_early() {
     }
     const std::optional<BufferKey> own = is_awaited ? announced_memory() : std::nullopt;
     for (const auto &connection : connections_) {
-        as_possible([&] { connection->map_early(own); });
+        as_possible([&] { connection->keep_access(own); });
     }
 }
 

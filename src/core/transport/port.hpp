@@ -107,7 +107,7 @@ private:
     void forget_finished_connections();
     void housekeeping();
     void check_exports();
-    void map_early();
+    void keep_access();
 
     /** By sender: the registration into which it has not ended a write. */
     std::map<uint16_t, uint64_t> given_up_writes_;

@@ -43,6 +43,7 @@ enum class Peer::Operation : uint64_t {
     simulate,
     enable_pins,
     note_context,
+    use_gpu,
     load_kernels,
     close_port,
     sleep,
@@ -151,6 +152,9 @@ private:
             }
             case Operation::note_context:
                 note_context_in_use(current_context());
+                return {};
+            case Operation::use_gpu:
+                test::use_gpu();
                 return {};
             case Operation::load_kernels:
                 return {test::load_kernels(current_context()) ? 1u : 0u, {}};
@@ -322,6 +326,9 @@ void Peer::enable_pins(size_t limit) {
 void Peer::note_context() {
     ask(Operation::note_context);
 }
+void Peer::use_gpu() {
+    ask(Operation::use_gpu);
+}
 bool Peer::load_kernels() {
     return ask(Operation::load_kernels).value != 0;
 }
@@ -363,6 +370,12 @@ Status await_put(TestPort &port, Connection &connection, const void *local, size
         connection.cancel(nullptr);
     }
     return outcome.status;
+}
+
+void use_gpu() {
+    note_context_in_use(current_context());
+    const Buffer buffer(MemoryKind::device, 64);
+    query_memory(buffer.data());
 }
 
 int get_patterns(Pair &pair, Buffer &local, size_t length, const RemoteMemory &remote,

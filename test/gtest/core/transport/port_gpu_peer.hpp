@@ -53,6 +53,8 @@ public:
     void enable_pins(size_t limit);
     /** Its context is in use by the application (note_context_in_use()). */
     void note_context();
+    /** test::use_gpu(). */
+    void use_gpu();
     /** gpushm's kernels, into its context; false where that cannot be. */
     bool load_kernels();
     void close_port();
@@ -113,6 +115,9 @@ struct Pair {
     Peer peer;
     std::optional<TestPort> port;
 };
+
+/** As an application whose messages have met GPU memory in the current context. */
+void use_gpu();
 
 /** Messages of the patterns from `first` on, each from the memory of the peer to here; 0 if all
  * arrive. */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The mapping that keeps the access to a GPU, which a process makes before there are messages.
+// The mapping that keeps the access to a GPU, of memory that its process tells its peers of.
 #include "test/gtest/core/transport/port_gpu_peer.hpp"
 
 #include "core/reclaim/context_in_use.hpp"
@@ -13,17 +13,16 @@ using namespace test;
 
 constexpr size_t kBytes = 4096;
 
-/** Both have contexts, and wait for something else than GPU memory. `here`, `there`: whose contexts
- * were seen. */
+/** `here`, `there`: whose contexts are in use, and who has met GPU memory. */
 int map_before_messages(bool here, bool there, CUdevice peer_device, unsigned long opened_here,
                         unsigned long opened_there) {
     Pair pair(peer_device);
     CHECK(pair.start());
     if (there) {
-        pair.peer.note_context();
+        pair.peer.use_gpu();
     }
     if (here) {
-        note_context_in_use(current_context());
+        use_gpu();
     }
     const auto wait = [&] {
         return progress_until({&*pair.port}, [&] {
@@ -47,17 +46,16 @@ int map_before_messages(bool here, bool there, CUdevice peer_device, unsigned lo
     return pair.peer.finish();
 }
 
-FreshProcess both_seen("both-contexts-seen",
-                       [] { return map_before_messages(true, true, 1, 1, 1); });
-FreshProcess one_seen("one-context-seen", [] { return map_before_messages(true, false, 1, 0, 0); });
-FreshProcess other_seen("other-context-seen",
+FreshProcess both_use("both-use-gpus", [] { return map_before_messages(true, true, 1, 1, 1); });
+FreshProcess one_uses("one-uses-a-gpu", [] { return map_before_messages(true, false, 1, 0, 0); });
+FreshProcess other_uses("other-uses-a-gpu",
                         [] { return map_before_messages(false, true, 1, 0, 0); });
 
-TEST(PortGpuMappingEarly, TheFirstMappingOfAProcessIsMadeBeforeThereAreMessages) {
+TEST(PortGpuKeptAccess, WhereBothUseGpusTheAccessIsSetUpBeforeTheFirstTransfer) {
     SKIP_UNLESS_SIMULATED();
-    EXPECT_EQ(both_seen.run(), 0);
-    EXPECT_EQ(one_seen.run(), 0);
-    EXPECT_EQ(other_seen.run(), 0);
+    EXPECT_EQ(both_use.run(), 0);
+    EXPECT_EQ(one_uses.run(), 0);
+    EXPECT_EQ(other_uses.run(), 0);
 }
 
 /** So long that each port has kept house. */
@@ -68,9 +66,32 @@ void keep_house(TestPort &port) {
     }
 }
 
+FreshProcess host_messages("contexts-and-host-memory", [] {
+    Pair pair(1);
+    CHECK(pair.start());
+    pair.peer.note_context();
+    note_context_in_use(current_context());
+    reset_calls();
+    keep_house(*pair.port);
+    pair.peer.note_context();  // a message
+    keep_house(*pair.port);
+    CHECK(calls("cuMemAlloc") == 0 && calls("cuIpcOpenMemHandle") == 0);
+    CHECK(pair.peer.calls("cuMemAlloc") == 0 && pair.peer.calls("cuIpcOpenMemHandle") == 0);
+    pair.peer.use_gpu();
+    use_gpu();
+    CHECK(pair.await_calls("cuIpcOpenMemHandle", 1));
+    return pair.peer.finish();
+});
+
+/** The first mapping takes 12 ms between two H200. */
+TEST(PortGpuKeptAccess, AProgramWhoseMessagesAreHostMemoryDoesNotPayForIt) {
+    SKIP_UNLESS_SIMULATED();
+    EXPECT_EQ(host_messages.run(), 0);
+}
+
 FreshProcess no_peer("nobody-to-offer-to", [] {
     CHECK(enter_primary_context(0));
-    note_context_in_use(current_context());
+    use_gpu();
     TestPort port(kMappingPort);
     reset_calls();
     keep_house(port);
@@ -80,7 +101,7 @@ FreshProcess no_peer("nobody-to-offer-to", [] {
     return 0;
 });
 
-TEST(PortGpuMappingEarly, NothingIsAllocatedForNobody) {
+TEST(PortGpuKeptAccess, NothingIsAllocatedForNobody) {
     SKIP_UNLESS_SIMULATED();
     EXPECT_EQ(no_peer.run(), 0);
 }
@@ -98,7 +119,7 @@ FreshProcess later_context("later-context-in-use", [] {
     return 0;
 });
 
-TEST(PortGpuMappingEarly, AContextThatHasEndedIsNotInUse) {
+TEST(PortGpuKeptAccess, AContextThatHasEndedIsNotInUse) {
     EXPECT_EQ(later_context.run(), 0);
 }
 
@@ -120,8 +141,8 @@ FreshProcess passes("passes-of-a-program", [] {
                   local.check(0, kBytes, seed, 0).empty());
         }
         CHECK(open_mappings() == pass);
-        pair.peer.note_context();
-        note_context_in_use(current_context());
+        pair.peer.use_gpu();
+        use_gpu();
         CHECK(pair.await_calls("cuIpcOpenMemHandle", pass + 1));
         pair.peer.release();
         CHECK(pair.await_calls("cuIpcCloseMemHandle", pass));
@@ -131,7 +152,7 @@ FreshProcess passes("passes-of-a-program", [] {
     return pair.peer.finish();
 });
 
-TEST(PortGpuMappingEarly, OneMappingKeepsTheAccessToAGpu) {
+TEST(PortGpuKeptAccess, OneMappingKeepsTheAccessToAGpu) {
     SKIP_UNLESS_SIMULATED();
     EXPECT_EQ(passes.run(), 0);
 }
@@ -142,9 +163,9 @@ FreshProcess two_peers("two-peers-of-one-gpu", [] {
     CHECK(enter_primary_context(0));
     TestPort port(kMappingPort);
     CHECK(first.connect(port) && second.connect(port));
-    note_context_in_use(current_context());
-    first.note_context();
-    second.note_context();
+    use_gpu();
+    first.use_gpu();
+    second.use_gpu();
     const auto await_opened = [&](unsigned long count) {
         return progress_until({&port}, [&] { return calls("cuIpcOpenMemHandle") >= count; });
     };
@@ -162,7 +183,7 @@ FreshProcess two_peers("two-peers-of-one-gpu", [] {
     return other.finish();
 });
 
-TEST(PortGpuMappingEarly, AnotherPeerKeepsTheAccessAfterTheFirstOneHasDied) {
+TEST(PortGpuKeptAccess, AnotherPeerKeepsTheAccessAfterTheFirstOneHasDied) {
     SKIP_UNLESS_SIMULATED();
     EXPECT_EQ(two_peers.run(), 0);
 }
@@ -174,18 +195,18 @@ FreshProcess refused("refused-offer", [] {
     TestPort port(kMappingPort);
     CHECK(first.connect(port));
     first.simulate("SIMCUDA_FAIL", "cuIpcGetMemHandle:1:1");
-    note_context_in_use(current_context());
-    first.note_context();
+    use_gpu();
+    first.use_gpu();
     CHECK(progress_until({&port}, [&] { return first.calls("cuIpcGetMemHandle") == 1; }));
     keep_house(port);
     CHECK(first.calls("cuIpcGetMemHandle") == 1 && calls("cuIpcOpenMemHandle") == 0);
     CHECK(second.connect(port));
-    second.note_context();
+    second.use_gpu();
     CHECK(progress_until({&port}, [&] { return calls("cuIpcOpenMemHandle") == 1; }));
     return first.finish() + second.finish();
 });
 
-TEST(PortGpuMappingEarly, AnotherPeerKeepsTheAccessWhereTheFirstOneGivesNoHandle) {
+TEST(PortGpuKeptAccess, AnotherPeerKeepsTheAccessWhereTheFirstOneGivesNoHandle) {
     SKIP_UNLESS_SIMULATED();
     EXPECT_EQ(refused.run(), 0);
 }
