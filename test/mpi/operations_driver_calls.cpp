@@ -310,6 +310,40 @@ void test_reduction_on_shared_gpu(Trial &trial) {
     reduce_on_shared_gpu(trial, 1'000'000, 1);
 }
 
+// By host memory each rank copies its input and its result, while each message would be a copy by
+// the one process of its GPU that copies for the others.
+void test_alltoall_on_shared_gpu(Trial &trial) {
+    constexpr int kRounds = 1000;
+    const LayoutPtr type = make_byte();
+    const Group &group = trial.group();
+    const int elements = 48'000 / group.size;  // to each rank
+    const bool is_tested = runs_in_host_memory(trial) && shares_gpu();
+    unsigned long sum = ULONG_MAX;  // of all ranks
+    int rounds = 0;
+    for (; sum > 2 * static_cast<unsigned long>(group.size) && rounds < kRounds; ++rounds) {
+        Exchange exchange(trial, text("round %d", rounds));
+        const auto bytes = static_cast<size_t>(elements) * group.size;
+        const Items own = exchange.blank(Role::source, *type, elements * group.size);
+        const Items all = exchange.destination(*type, elements * group.size);
+        own.fill(0, Bytes(bytes, static_cast<unsigned char>(rounds + 3 * group.rank)));
+        for (int rank = 0; rank < group.size; ++rank) {
+            all.change(rank * elements, Bytes(static_cast<size_t>(elements),
+                                              static_cast<unsigned char>(rounds + 3 * rank)));
+        }
+        exchange.run([&] {
+            const unsigned long before = copies_so_far();
+            exchange.require(MPI_Alltoall(own.address(), elements, MPI_BYTE, all.address(),
+                                          elements, MPI_BYTE, group.comm),
+                             "MPI_Alltoall");
+            const unsigned long copies = is_tested ? copies_so_far() - before : 0;
+            MPI_Allreduce(&copies, &sum, 1, MPI_UNSIGNED_LONG, MPI_SUM, group.comm);
+        });
+    }
+    if (rounds == kRounds) {
+        trial.fail(text("%lu copies by %d ranks instead of 2 each", sum, group.size));
+    }
+}
+
 // Two ranks that have agreed need one launch each, which reads the peer's numbers.
 void test_allreduce_of_pair(Trial &trial) {
     constexpr int kElements = 20'000;
@@ -472,6 +506,9 @@ void add_driver_calls(Registry &registry) {
         registry.add("short Iallgather, calls of the driver", test_short_allgather);
         registry.add("reduced characters, calls of the driver", test_reduced_characters);
         registry.add("reduction on a shared GPU", test_reduction_on_shared_gpu);
+        if (registry.world().size > 2) {
+            registry.add("Alltoall on a shared GPU", test_alltoall_on_shared_gpu);
+        }
         if (registry.world().size == 2) {
             registry.add("Allreduce of a pair, calls of the driver", test_allreduce_of_pair);
         }

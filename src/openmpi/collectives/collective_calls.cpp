@@ -271,7 +271,8 @@ struct Exchange {
 
 private:
     static bool is_small(const OwnBuffers &own, const Group &group) {
-        return kName == Name::allgather ? is_small_allgather(own, group) : is_small_alltoall(own);
+        return kName == Name::allgather ? is_small_allgather(own, group)
+                                        : is_small_alltoall(own, group);
     }
     /** `to_rank` and `from_rank`: bytes for one rank, and from one rank. */
     static OwnBuffers own_buffers(const Group &group, const void *send, size_t to_rank,

@@ -62,6 +62,12 @@ bool waits_for_kernels(const OwnBuffers &own) {
                                 !sharing.may_run_kernels(info.device));
 }
 
+/** Whether several messages of each rank would be copied by the one process of its GPU that copies
+ * for the others. */
+bool is_slow_exchange(const OwnBuffers &own, const Group &group) {
+    return group.size > 2 && is_at_most(limit(), own) && shares_gpu(own);
+}
+
 /** Copies without a query of the memory kinds. copy_any(), which has them queried and more ways to
  * copy, is the fallback. */
 bool copy(void *destination, const void *source, size_t bytes, const MemoryInfo &gpu_side,
@@ -136,11 +142,12 @@ bool is_small_reduction(const OwnBuffers &own, const Group &group) {
 
 bool is_small_allgather(const OwnBuffers &own, const Group &group) {
     const auto ranks = static_cast<size_t>(group.size);
-    return is_at_most(std::min(limit() / 64 * ranks * ranks, kMaxAlone), own);
+    return is_at_most(std::min(limit() / 64 * ranks * ranks, kMaxAlone), own) ||
+           is_slow_exchange(own, group);
 }
 
-bool is_small_alltoall(const OwnBuffers &own) {
-    return is_at_most(limit() / 8, own);
+bool is_small_alltoall(const OwnBuffers &own, const Group &group) {
+    return is_at_most(limit() / 8, own) || is_slow_exchange(own, group);
 }
 
 bool is_small_scatter(const OwnBuffers &own, size_t all_bytes) {

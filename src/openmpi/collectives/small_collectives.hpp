@@ -63,7 +63,7 @@ struct OwnBuffers {
  * call that MPI refuses because its buffers are equal. */
 bool is_small_reduction(const OwnBuffers &own, const Group &group);
 bool is_small_allgather(const OwnBuffers &own, const Group &group);
-bool is_small_alltoall(const OwnBuffers &own);
+bool is_small_alltoall(const OwnBuffers &own, const Group &group);
 /** `all_bytes`: at the root and elsewhere, what the root sends. */
 bool is_small_scatter(const OwnBuffers &own, size_t all_bytes);
 
