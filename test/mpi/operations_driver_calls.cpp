@@ -55,16 +55,15 @@ LayoutPtr make_scattered() {
     return derive("scattered", type, pieces);
 }
 
-// A column of a matrix: 256 pairs of ints.
-LayoutPtr make_column() {
-    constexpr int kRows = 256;
+// A column of a matrix: pairs of ints.
+LayoutPtr make_column(int rows = 256) {
     constexpr int kPitch = 16;  // ints from one row to the next
     std::vector<Piece> pieces;
-    for (int row = 0; row < kRows; ++row) {
+    for (int row = 0; row < rows; ++row) {
         pieces.push_back({make_int(), row * kPitch * static_cast<ptrdiff_t>(sizeof(int)), 2});
     }
     MPI_Datatype type = MPI_DATATYPE_NULL;
-    MPI_Type_vector(kRows, 2, kPitch, MPI_INT, &type);
+    MPI_Type_vector(rows, 2, kPitch, MPI_INT, &type);
     return derive("column", type, pieces);
 }
 
@@ -219,6 +218,66 @@ void test_short_allgather(Trial &trial) {
     }
 }
 
+int count_of_gpus() {
+    const auto count = reinterpret_cast<int (*)(int *)>(driver_function("cuDeviceGetCount"));
+    int devices = 0;
+    return count(&devices) == 0 ? devices : 0;
+}
+
+int rank_in_world() {
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    return rank;
+}
+
+// Rank n has GPU n modulo the GPUs.
+bool shares_gpu() {
+    const int devices = count_of_gpus();
+    const int rank = rank_in_world();
+    int size = 0;
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    return rank >= devices || rank + devices < size;
+}
+
+// Where the programs of several ranks launch kernels on a GPU, those of gpushm would wait for them.
+// So each rank copies the rows of a column by the copy engines: one call for its message, one for
+// its receive.
+void test_column_beside_kernels(Trial &trial) {
+    constexpr int kRounds = 1000;
+    const LayoutPtr column = make_column(2048);
+    const Group &group = trial.group();
+    using Launch = int (*)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                           unsigned, void *, void **, void **);
+    const auto launch = reinterpret_cast<Launch>(driver_function("cuLaunchKernel"));
+    const bool is_tested = copies_elements_by_kernel(trial) && shares_gpu();
+    const auto expected = static_cast<unsigned long>(2 * group.size);
+    unsigned long sum = 0;  // of all ranks
+    int as_expected = 0;    // in a row
+    int rounds = 0;
+    for (; as_expected < 50 && rounds < kRounds; ++rounds) {
+        Exchange exchange(trial, text("round %d", rounds));
+        const Items from = exchange.source(*column, 1);
+        const Items to = exchange.destination(*column, 1);
+        to.expect(0, exchange.sent(trial.left(), *column, 1));
+        exchange.run([&] {
+            if (is_tested) {
+                launch(nullptr, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr);  // is refused
+            }
+            const unsigned long before = copies_so_far();
+            exchange.require(
+                MPI_Sendrecv(from.address(), 1, column->type(), trial.right(), 3, to.address(), 1,
+                             column->type(), trial.left(), 3, group.comm, MPI_STATUS_IGNORE),
+                "MPI_Sendrecv");
+            const unsigned long copies = is_tested ? copies_so_far() - before : 2;
+            MPI_Allreduce(&copies, &sum, 1, MPI_UNSIGNED_LONG, MPI_SUM, group.comm);
+        });
+        as_expected = sum == expected ? as_expected + 1 : 0;
+    }
+    if (rounds == kRounds) {
+        trial.fail(text("%lu copies by %d ranks instead of 2 each", sum, group.size));
+    }
+}
+
 // The GPU reduces them. MPI does not say that characters are numbers, but Open MPI reduces them.
 void test_reduced_characters(Trial &trial) {
     constexpr int kElements = 100'000;
@@ -245,27 +304,6 @@ void test_reduced_characters(Trial &trial) {
     if (copies_elements_by_kernel(trial) && (copies != 0 || launches != 1)) {
         trial.fail(text("%lu copies and %lu launches instead of one launch", copies, launches));
     }
-}
-
-int count_of_gpus() {
-    const auto count = reinterpret_cast<int (*)(int *)>(driver_function("cuDeviceGetCount"));
-    int devices = 0;
-    return count(&devices) == 0 ? devices : 0;
-}
-
-int rank_in_world() {
-    int rank = 0;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    return rank;
-}
-
-// Rank n has GPU n modulo the GPUs.
-bool shares_gpu() {
-    const int devices = count_of_gpus();
-    const int rank = rank_in_world();
-    int size = 0;
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    return rank >= devices || rank + devices < size;
 }
 
 // Kernels that reduce would wait for those of the other ranks on the GPU, so that few ranks of each
@@ -502,6 +540,9 @@ void add_driver_calls(Registry &registry) {
         registry.add("short scattered elements, calls of the driver", test_short_message);
         registry.add("short column, calls of the driver", test_short_column);
         registry.add("many short messages, calls of the driver", test_many_short_messages);
+        if (registry.world().size > 1) {
+            registry.add("column on a shared GPU beside kernels", test_column_beside_kernels);
+        }
         registry.add("short scatter, calls of the driver", test_short_scatter);
         registry.add("short Iallgather, calls of the driver", test_short_allgather);
         registry.add("reduced characters, calls of the driver", test_reduced_characters);

@@ -80,11 +80,11 @@ bool GpuSharing::computes(Gpu &gpu, uint64_t now) {
 void GpuSharing::look(Gpu &gpu, CUdevice device, uint64_t now) {
     const uint64_t identity = device_identity(device);
     const bool others_are_there = gpu.user.exchange("sharing", identity, true);
-    const bool others_compute = gpu.computing.exchange("computing", identity, computes(gpu, now));
+    gpu.others_compute = gpu.computing.exchange("computing", identity, computes(gpu, now));
     gpu.is_claimed = GpuClaims::instance().is_taken(device);
-    gpu.others = others_compute || gpu.is_claimed ? Others::kernels
-                 : others_are_there               ? Others::present
-                                                  : Others::none;
+    gpu.others = gpu.others_compute || gpu.is_claimed ? Others::kernels
+                 : others_are_there                   ? Others::present
+                                                      : Others::none;
 }
 
 /** Null: a GPU that does not count. */
@@ -138,6 +138,12 @@ GpuSharing::Others GpuSharing::others(CUdevice device) {
     use(device);
     const Gpu *const gpu = find(device);
     return gpu != nullptr ? gpu->others.load(std::memory_order_relaxed) : Others::none;
+}
+
+bool GpuSharing::others_compute(CUdevice device) {
+    use(device);
+    const Gpu *const gpu = find(device);
+    return gpu != nullptr && gpu->others_compute.load(std::memory_order_relaxed);
 }
 
 bool GpuSharing::kernels_wait(CUdevice device) {

@@ -43,6 +43,8 @@ public:
     };
     /** As it was found out by the last look; use() if there was none. */
     Others others(CUdevice device);
+    /** Whether programs of other processes launch kernels there. As others(). */
+    bool others_compute(CUdevice device);
     /** Whether what the engine does that runs kernels may wait for kernels of other processes. */
     bool kernels_wait(CUdevice device);
     /** Whether this process may copy on the GPU by kernels: nobody else is there, or this process
@@ -70,6 +72,7 @@ private:
         std::atomic<bool> is_used{false};
         std::atomic<bool> is_claimed{false};  // by another process
         std::atomic<Others> others{Others::none};
+        std::atomic<bool> others_compute{false};
         // Guarded by the mutex.
         bool takes_turns = true;  // false with MPS
         Mark user;

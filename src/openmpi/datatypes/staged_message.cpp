@@ -6,6 +6,7 @@
 #include "core/copy/row_packing.hpp"
 #include "core/memory/buffer_key.hpp"
 #include "core/memory/memory_query.hpp"
+#include "core/standby/gpu_sharing.hpp"
 #include "openmpi/binding/opal_datatype.hpp"
 #include "openmpi/binding/ucp_functions.hpp"
 #include "openmpi/datatypes/generic_datatypes.hpp"
@@ -44,6 +45,12 @@ namespace {
 /** Whether the elements are equal rows, and gpushm's copy engines are all that reads the block. */
 bool can_be_rows(const PackedLayout &layout) {
     return layout.pieces.size() == 1 && !others_reach_gpu_memory();
+}
+
+/** Whether equal rows, which copy engines pack into host memory, would in device memory wait for
+ * kernels of other programs. */
+bool waits_for_kernels(const PackedLayout &layout, const MemoryInfo &info) {
+    return layout.pieces.size() == 1 && GpuSharing::instance().others_compute(info.device);
 }
 
 /** Whether peers may copy the rows themselves. */
@@ -86,11 +93,20 @@ std::unique_ptr<StagedMessage> StagedMessage::make(void *buffer, size_t count,
             new StagedMessage(buffer, bytes, in_host_memory, layout, info));
         return message->has_block() ? std::move(message) : nullptr;
     };
-    const bool in_device_memory =
+    const bool may_be_in_device_memory =
         bytes >= limits.device || (bytes >= limits.rows && can_be_shown(*layout, info));
-    std::unique_ptr<StagedMessage> message = in_device_memory ? stage(false) : nullptr;
     const bool may_be_in_host_memory = is_short && bytes < limits.device;
-    return message != nullptr || !may_be_in_host_memory ? std::move(message) : stage(true);
+    const bool prefers_host_memory =
+        bytes <= PinnedBufferPool::kBlockBytes && waits_for_kernels(*layout, info);
+    std::unique_ptr<StagedMessage> message;
+    for (const bool in_host_memory : {prefers_host_memory, !prefers_host_memory}) {
+        const bool is_possible =
+            in_host_memory ? may_be_in_host_memory || prefers_host_memory : may_be_in_device_memory;
+        if (message == nullptr && is_possible) {
+            message = stage(in_host_memory);
+        }
+    }
+    return message;
 }
 
 StagedMessage::StagedMessage(void *buffer, size_t bytes, bool in_host_memory,

@@ -35,7 +35,8 @@ public:
 
     /** The block is empty, and in device or page-locked host memory. Null: the message is not
      * staged, because it has no derived datatype or no device memory, because it is too long for a
-     * block in host memory (PinnedBufferPool::kSmallBlockBytes), or there is no block. */
+     * block in host memory (PinnedBufferPool::kSmallBlockBytes; kBlockBytes where kernels would
+     * wait for those of other programs), or there is no block. */
     static std::unique_ptr<StagedMessage> create(void *buffer, size_t count,
                                                  ucp_datatype_t datatype, const Limits &limits);
     ~StagedMessage();
