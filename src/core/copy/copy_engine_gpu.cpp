@@ -237,7 +237,7 @@ bool CopyEngine::is_within_gpu(const CopyJob &job, Means &means) {
 /** Whether a kernel that copies would wait longer for those of another process than the way through
  * host memory takes. */
 bool CopyEngine::waits_for_kernels(const CopyJob &job) {
-    return job.bytes() <= kLongestThroughHost &&
+    return !job.has_turn && job.bytes() <= kLongestThroughHost &&
            !GpuSharing::instance().may_run_kernels(job.gpu_side.device);
 }
 

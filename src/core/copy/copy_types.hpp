@@ -51,6 +51,9 @@ struct CopyJob {
     /** Of a copy within a GPU: the source may be unmapped when the copy has ended, whatever kernels
      * are in streams. A kernel that was cancelled reads nothing there then. */
     bool source_may_be_unmapped = false;
+    /** Of a copy within a GPU: kernels of this process run there at once, although other processes
+     * use it. */
+    bool has_turn = false;
     size_t transfer_bytes = 0;  // of the transfer of which this is a piece; 0: it is the whole
     /** While a CopyEngine::Scope lives and other copies are under way, this one may be collected
      * with later ones, up to so many bytes. 0: it is not. Not for copies within a GPU, which a

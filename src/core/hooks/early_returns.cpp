@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/hooks/early_returns.hpp"
 
+#include "core/base/monotonic_clock.hpp"
 #include "core/cuda/cuda_driver.hpp"
 #include "core/cuda/driver_watch.hpp"
 #include "core/cuda/unfinished_copies.hpp"
@@ -112,13 +113,19 @@ struct StartHook {
     static inline CUresult (*original)(Arguments...);
 };
 
-/** Counts launches (application_launches()). */
+/** A kernel or a graph of the application is launched (application_launches()). */
+void note_launch() {
+    DriverWatch &watch = DriverWatch::instance();
+    watch.launches.store(watch.launches.load(std::memory_order_relaxed) + 1,
+                         std::memory_order_relaxed);
+    watch.launched_at.store(monotonic_nanoseconds(), std::memory_order_relaxed);
+}
+
 template <int which, typename... Arguments>
 struct LaunchHook {
     static CUresult call(Arguments... arguments) {
         if (!OwnCopies::under_way()) {
-            std::atomic<uint64_t> &launches = DriverWatch::instance().launches;
-            launches.store(launches.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+            note_launch();
         }
         UnfinishedCopies::instance().separate();
         return original(arguments...);

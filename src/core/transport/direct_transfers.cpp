@@ -36,11 +36,10 @@ double seconds_by_ring(bool host, uint64_t length) {
     return host ? bytes * kHostSecondsPerByte : kStagedStart + bytes * kStagedSecondsPerByte;
 }
 
-/** Whether a copy within this process's GPU, which a kernel makes, waits longer for kernels of
- * other processes than the way through the ring takes, which copy engines make. */
-bool waits_for_others(const MemoryInfo &local_info, uint64_t length) {
-    return seconds_by_ring(false, length) < kTimeSlice &&
-           !GpuSharing::instance().may_run_kernels(local_info.device);
+/** Whether the way through the ring, whose copies are made by copy engines, is shorter than what a
+ * copy within the GPU, which a kernel makes, waits for kernels of other processes. */
+bool is_shorter_than_a_turn(uint64_t length) {
+    return seconds_by_ring(false, length) < kTimeSlice;
 }
 
 StridedRows in_one_row(uint64_t address, uint64_t length) {
@@ -79,6 +78,12 @@ DirectTransfers::DirectTransfers(PeerChannel &channel, Operations &operations, P
       memory_(memory),
       writer_(channel.mailbox.direct_writes(), channel.mailbox.registrations()) {}
 
+DirectTransfers::~DirectTransfers() {
+    if (is_counted_) {
+        channel_.port.gpu_turn().count_peer(-1);
+    }
+}
+
 // ---------------------------------------------------------------- who copies, and by what
 
 bool DirectTransfers::same_gpu(const BufferKey &buffer, const MemoryInfo &local_info) const {
@@ -98,10 +103,34 @@ bool DirectTransfers::leaves_to_peer(const BufferKey &buffer, const MemoryInfo &
     return true;
 }
 
+/** Of a pair that shares its GPU. */
+GpuTurn &DirectTransfers::turn_of(const MemoryInfo &local_info) {
+    GpuTurn &turn = channel_.port.gpu_turn();
+    if (!is_counted_) {
+        is_counted_ = true;
+        turn.count_peer(1);
+    }
+    turn.set_contended(GpuSharing::instance().others_compute(local_info.device));
+    return turn;
+}
+
+bool DirectTransfers::has_turn(const MemoryInfo &local_info) {
+    const GpuTurn &turn = turn_of(local_info);
+    return turn.counts() && turn.is_own();
+}
+
 bool DirectTransfers::copies_for_both(const BufferKey &buffer, const MemoryInfo &local_info,
                                       uint64_t length) {
-    return same_gpu(buffer, local_info) && !leaves_to_peer(buffer, local_info) &&
-           !waits_for_others(local_info, length);
+    if (!same_gpu(buffer, local_info)) {
+        return false;
+    }
+    const bool is_short = is_shorter_than_a_turn(length);
+    const GpuTurn &turn = turn_of(local_info);
+    if (is_short && turn.counts()) {
+        return turn.is_own();
+    }
+    return !leaves_to_peer(buffer, local_info) &&
+           (!is_short || GpuSharing::instance().may_run_kernels(local_info.device));
 }
 
 bool DirectTransfers::is_for_push(const MemoryInfo &info, const void *address,
@@ -146,6 +175,7 @@ DirectTransfers::View DirectTransfers::view_remote(const BufferKey &buffer, uint
         return view;
     }
     view.one_gpu = same_gpu(buffer, local.info);
+    view.has_turn = view.one_gpu && has_turn(local.info);
     view.is_new = is_new;
     view.gpu_side = local.info;
     view.gpu_side.kind = MemoryKind::device;
@@ -310,6 +340,7 @@ CopyJob describe_job(const DirectTransfers::Plan &plan, bool is_idle) {
                    {destination.count, destination.pitch, plan.source.pitch},
                    with_host && !is_get};
     job.other_side = plan.view.other_side;
+    job.has_turn = plan.view.has_turn;
     job.peer_extent =
         with_host || plan.view.one_gpu ? 0 : (is_get ? plan.source : destination).extent();
     job.to_host = with_host && is_get;

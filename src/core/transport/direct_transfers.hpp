@@ -47,6 +47,7 @@ struct DirectCopy {
 class DirectTransfers : Immovable {
 public:
     DirectTransfers(PeerChannel &channel, Operations &operations, PeerMemory &memory);
+    ~DirectTransfers();
 
     /** Where the peer's memory lies in this process. */
     struct View {
@@ -58,7 +59,8 @@ public:
         MemoryInfo gpu_side;    // memory of the GPU that copies
         bool in_reach = false;  // CopyJob::in_reach
         OtherSide other_side = OtherSide::unknown;
-        bool one_gpu = false;  // both sides are memory of one GPU
+        bool one_gpu = false;   // both sides are memory of one GPU
+        bool has_turn = false;  // CopyJob::has_turn
     };
 
     /** A copy that can begin. */
@@ -85,8 +87,10 @@ public:
     /** Whether plan_push() may have a better answer to a request than a speculative copy, which was
      * made by a GPU or by the CPU. */
     bool may_replace_copy(const GetRequest &request, bool by_gpu);
+    /** Whether both are memory of one GPU. */
+    bool same_gpu(const BufferKey &buffer, const MemoryInfo &local_info) const;
     /** Whether this process is to copy `length` bytes of a pair that shares its GPU, in either
-     * direction. */
+     * direction. Where the programs of both compute, that depends on the moment. */
     bool copies_for_both(const BufferKey &buffer, const MemoryInfo &local_info, uint64_t length);
     /** Whether host memory most likely goes to a peer's GPU by a push. */
     bool is_for_push(const MemoryInfo &info, const void *address, size_t length) const;
@@ -111,8 +115,9 @@ public:
     void forget_words() { writer_.forget(); }
 
 private:
-    bool same_gpu(const BufferKey &buffer, const MemoryInfo &local_info) const;
     bool leaves_to_peer(const BufferKey &buffer, const MemoryInfo &local_info);
+    GpuTurn &turn_of(const MemoryInfo &local_info);
+    bool has_turn(const MemoryInfo &local_info);
     bool may_copy(const RemoteMemory &remote, const MemoryInfo &local_info, uint64_t length);
     View view_remote(const BufferKey &buffer, uint64_t address, uint64_t extent,
                      const LocalMemory &local, uint64_t length, bool is_new);
@@ -125,6 +130,7 @@ private:
     DirectWriter writer_;  // of puts
     std::list<DirectCopy> copies_;
     bool gpu_left_to_peer_ = false;    // StandbyKernels::leave_to_peer()
+    bool is_counted_ = false;          // GpuTurn::count_peer()
     bool pushes_host_memory_ = false;  // a push of long host memory could begin when asked last
 };
 

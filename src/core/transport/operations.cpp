@@ -54,6 +54,9 @@ void Operations::end(uint64_t id, Status status) {
     if (found == operations_.end()) {
         return;
     }
+    if (found->second.local_on_gpu) {
+        channel_.port.gpu_turn().note_arrival();
+    }
     // UCP acknowledges the transfer, and the application often sends the next message.
     channel_.mailbox.expect_two_messages();
     const Completion completion = found->second.completion;

@@ -223,6 +223,7 @@ unsigned Port::advance() {
     }
     standby_kernels_.tend(count == 0 && engine_.idle() ? StandbyKernel::Moment::idle
                                                        : StandbyKernel::Moment::busy);
+    gpu_turn().leave();
     return count;
 }
 

@@ -8,6 +8,7 @@
 #include "core/shm/mailbox_layout.hpp"
 #include "core/shm/mailbox_receiver.hpp"
 #include "core/shm/shared_transfer.hpp"
+#include "core/transport/gpu_turn.hpp"
 #include "core/transport/message_offer.hpp"
 #include "core/transport/port_thread.hpp"
 
@@ -44,7 +45,12 @@ public:
     CopyEngine &engine() { return engine_; }
 
     /** A thread uses the port, or one of its connections, now. */
-    void enter() { thread_.enter(); }
+    void enter() {
+        thread_.enter();
+        gpu_turn_.enter();
+    }
+
+    GpuTurn &gpu_turn() { return gpu_turn_; }
 
     /** A connection has work; it is progressed until it has none. */
     void activate(Connection &connection);
@@ -100,6 +106,7 @@ protected:
     bool house_is_due_ = false;
 
 private:
+    GpuTurn gpu_turn_;
     size_t ring_bytes_in_use_ = 0;
     uint64_t shared_in_use_ = 0;  // a bit for each SharedTransfer
     uint32_t last_shared_id_ = 0;

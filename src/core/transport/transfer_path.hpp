@@ -20,7 +20,8 @@
 //   device -> device, one GPU    one process does every copy of the pair (it pulls, or pushes when
 //                                asked), because kernels of two processes wait for time slices of
 //                                the GPU; none, while a third process has the claim of the GPU
-//                                (GpuSharing)
+//                                (GpuSharing). Where the programs of both launch kernels: the one
+//                                that has the GPU (GpuTurn), or none
 //   device -> host               the receiver pulls, if its memory is page-locked
 //   host -> device               the sender pushes when asked, if its memory is page-locked
 //

@@ -222,7 +222,12 @@ void Transfers::receive_done(const TransferDone &done) {
             "process %d could not complete a transfer: see its log, with UCX_LOG_LEVEL=debug",
             channel_.peer.pid);
     }
+    const bool came_from_this_gpu =
+        pushed && direct_.same_gpu(operation->remote.buffer, operation->local_info);
     operations_.end(done.transfer_id, done.failed != 0 ? Status::gpu_error : Status::ok);
+    if (came_from_this_gpu && operations_.empty()) {
+        channel_.port.gpu_turn().let_peer_launch();
+    }
 }
 
 // ---------------------------------------------------------------- waiting for mappings

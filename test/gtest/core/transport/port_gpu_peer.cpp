@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "test/gtest/core/transport/port_gpu_peer.hpp"
 
+#include "core/base/monotonic_clock.hpp"
+#include "core/cuda/driver_watch.hpp"
 #include "core/pinning/host_registration_cache.hpp"
 #include "core/reclaim/context_in_use.hpp"
+#include "core/standby/gpu_sharing.hpp"
 
 #include <unistd.h>
 
@@ -44,6 +47,7 @@ enum class Peer::Operation : uint64_t {
     enable_pins,
     note_context,
     use_gpu,
+    launch,
     load_kernels,
     close_port,
     sleep,
@@ -155,6 +159,9 @@ private:
                 return {};
             case Operation::use_gpu:
                 test::use_gpu();
+                return {};
+            case Operation::launch:
+                launch_as_program();
                 return {};
             case Operation::load_kernels:
                 return {test::load_kernels(current_context()) ? 1u : 0u, {}};
@@ -329,6 +336,9 @@ void Peer::note_context() {
 void Peer::use_gpu() {
     ask(Operation::use_gpu);
 }
+void Peer::launch() {
+    ask(Operation::launch);
+}
 bool Peer::load_kernels() {
     return ask(Operation::load_kernels).value != 0;
 }
@@ -370,6 +380,13 @@ Status await_put(TestPort &port, Connection &connection, const void *local, size
         connection.cancel(nullptr);
     }
     return outcome.status;
+}
+
+void launch_as_program() {
+    GpuSharing::instance().use(0);
+    DriverWatch &watch = DriverWatch::instance();
+    watch.launched_at = monotonic_nanoseconds();
+    ++watch.launches;
 }
 
 void use_gpu() {

@@ -55,6 +55,8 @@ public:
     void note_context();
     /** test::use_gpu(). */
     void use_gpu();
+    /** Its program launches a kernel. */
+    void launch();
     /** gpushm's kernels, into its context; false where that cannot be. */
     bool load_kernels();
     void close_port();
@@ -115,6 +117,9 @@ struct Pair {
     Peer peer;
     std::optional<TestPort> port;
 };
+
+/** As an application that launches a kernel on device 0. */
+void launch_as_program();
 
 /** As an application whose messages have met GPU memory in the current context. */
 void use_gpu();
