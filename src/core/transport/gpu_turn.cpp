@@ -22,6 +22,8 @@ void GpuTurn::come(uint64_t launches) {
     came_at_ = monotonic_nanoseconds();
     has_waited_ = came_at_ - launched_at > kShortNs;
     has_arrived_ = has_gone_on_ = false;
+    ends_before_ = ends_ != 0 ? ends_ : ends_before_;
+    ends_ = 0;
 }
 
 /** How long the program takes from its last call of MPI to its last launch, if that call ended its
@@ -41,7 +43,8 @@ void GpuTurn::learn(uint64_t launched_at) {
 }
 
 void GpuTurn::let_peer_launch() {
-    if (peers_ != 1 || launching_ns_ == 0 || is_own()) {
+    const bool is_last = ++ends_ == ends_before_;
+    if (!is_last || peers_ != 1 || launching_ns_ == 0 || is_own()) {
         return;
     }
     const uint64_t end = monotonic_nanoseconds() + launching_ns_ + kHeadStart;

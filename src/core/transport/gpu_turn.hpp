@@ -66,7 +66,8 @@ public:
         }
     }
     /** That was a message of the peer whose turn it is, and nothing else is under way. Waits until
-     * the peer has most likely launched its next kernels: as long as this process took before. */
+     * the peer has most likely launched its next kernels, as long as this process took before; but
+     * only for the last such message of an exchange, as many as there were before. */
     void let_peer_launch();
 
 private:
@@ -91,6 +92,8 @@ private:
     // last one without launching kernels.
     bool has_arrived_ = false;
     bool has_gone_on_ = false;
+    unsigned ends_ = 0;         // calls of let_peer_launch() since it came
+    unsigned ends_before_ = 0;  // when it came with some for the last time
     // ns, the points in time of CLOCK_MONOTONIC
     uint64_t came_at_ = 0;
     uint64_t last_at_ = 0;       // it used the port, while that is contended

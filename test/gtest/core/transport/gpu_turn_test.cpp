@@ -159,6 +159,28 @@ TEST(GpuTurn, LetsThePeerLaunchForAsLongAsThisProcessTakes) {
     EXPECT_LT(shortest, 2 * kLaunching);
 }
 
+TEST(GpuTurn, WaitsOnlyBehindTheLastMessageOfAnExchange) {
+    Program program;
+    EXPECT_TRUE(happens([&] {
+        program.compute(kKernel);
+        const uint64_t first = program.wait_for_peer();
+        const uint64_t second = program.wait_for_peer();
+        program.turn.enter();
+        pass(kLaunching);
+        return first < kLaunching && second >= kLaunching;
+    }));
+    EXPECT_FALSE(happens([&] {
+        program.compute(kKernel);
+        uint64_t shortest = UINT64_MAX;
+        for (int i = 0; i < 3; ++i) {
+            shortest = std::min(shortest, program.wait_for_peer());
+        }
+        program.turn.enter();
+        pass(kLaunching);
+        return shortest >= kLaunching;
+    })) << "it has waited behind each of three";
+}
+
 TEST(GpuTurn, DoesNotWaitForThePeerInItsOwnTurn) {
     Program program;
     ASSERT_TRUE(happens([&] { return program.counts_after_exchanges(); }));
