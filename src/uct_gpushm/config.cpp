@@ -103,6 +103,8 @@ std::vector<abi::Option> options() {
          "bytes is packed in device memory; a smaller one is packed in host memory, up to 8 KiB "
          "as\n"
          "a whole, otherwise in pieces. Vectors that the peer can copy itself are not packed.\n"
+         "Where other programs launch kernels on the GPU, vectors are packed in host memory up to\n"
+         "128 KiB.\n"
          "0: all are packed in device memory, inf: none.",
          OptionType::memory_size, offsetof(InterfaceConfig, openmpi_staging)},
         {"OPENMPI_HOST_COLLECTIVES", "64k",

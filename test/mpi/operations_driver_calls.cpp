@@ -261,7 +261,8 @@ void test_column_beside_kernels(Trial &trial) {
         to.expect(0, exchange.sent(trial.left(), *column, 1));
         exchange.run([&] {
             if (is_tested) {
-                launch(nullptr, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr);  // is refused
+                launch(nullptr, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr,
+                       nullptr);  // is refused, and counts
             }
             const unsigned long before = copies_so_far();
             exchange.require(
@@ -273,7 +274,7 @@ void test_column_beside_kernels(Trial &trial) {
         });
         as_expected = sum == expected ? as_expected + 1 : 0;
     }
-    if (rounds == kRounds) {
+    if (as_expected < 50) {
         trial.fail(text("%lu copies by %d ranks instead of 2 each", sum, group.size));
     }
 }
@@ -377,7 +378,7 @@ void test_alltoall_on_shared_gpu(Trial &trial) {
             MPI_Allreduce(&copies, &sum, 1, MPI_UNSIGNED_LONG, MPI_SUM, group.comm);
         });
     }
-    if (rounds == kRounds) {
+    if (sum > 2 * static_cast<unsigned long>(group.size)) {
         trial.fail(text("%lu copies by %d ranks instead of 2 each", sum, group.size));
     }
 }

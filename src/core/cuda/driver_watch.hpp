@@ -19,9 +19,11 @@ struct DriverWatch {
     std::atomic<bool> copies{false};
     std::atomic<bool> early_returns{false};
     std::atomic<uint64_t> contexts_gone{0};
-    std::atomic<uint64_t> launches{0};     // threads that launch at once may count as one
-    std::atomic<uint64_t> launched_at{0};  // ns of CLOCK_MONOTONIC; 0: never
-    std::atomic<unsigned> endings{0};      // calls under way that end memory or a context
+    std::atomic<uint64_t> launches{0};  // threads that launch at once may count as one
+    // ns of CLOCK_MONOTONIC; 0: never. Stored before `launches` is (release), which a reader has
+    // loaded before (acquire).
+    std::atomic<uint64_t> launched_at{0};
+    std::atomic<unsigned> endings{0};  // calls under way that end memory or a context
 };
 
 /** Whether the end of each allocation is noticed (install_driver_hooks()). */

@@ -116,9 +116,9 @@ struct StartHook {
 /** A kernel or a graph of the application is launched (application_launches()). */
 void note_launch() {
     DriverWatch &watch = DriverWatch::instance();
-    watch.launches.store(watch.launches.load(std::memory_order_relaxed) + 1,
-                         std::memory_order_relaxed);
     watch.launched_at.store(monotonic_nanoseconds(), std::memory_order_relaxed);
+    watch.launches.store(watch.launches.load(std::memory_order_relaxed) + 1,
+                         std::memory_order_release);
 }
 
 template <int which, typename... Arguments>

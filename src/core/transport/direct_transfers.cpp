@@ -11,6 +11,8 @@
 #include "core/standby/gpu_sharing.hpp"
 #include "core/transport/joint_copies.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -106,7 +108,7 @@ bool DirectTransfers::leaves_to_peer(const BufferKey &buffer, const MemoryInfo &
 /** Of a pair that shares its GPU. */
 GpuTurn &DirectTransfers::turn_of(const MemoryInfo &local_info) {
     GpuTurn &turn = channel_.port.gpu_turn();
-    if (!is_counted_) {
+    if (!is_counted_ && channel_.peer.pid != getpid()) {
         is_counted_ = true;
         turn.count_peer(1);
     }
@@ -175,7 +177,7 @@ DirectTransfers::View DirectTransfers::view_remote(const BufferKey &buffer, uint
         return view;
     }
     view.one_gpu = same_gpu(buffer, local.info);
-    view.has_turn = view.one_gpu && has_turn(local.info);
+    view.has_turn = view.one_gpu && !own && has_turn(local.info);
     view.is_new = is_new;
     view.gpu_side = local.info;
     view.gpu_side.kind = MemoryKind::device;
@@ -415,6 +417,9 @@ bool DirectTransfers::start(Plan plan) {
         return false;
     }
     (void)claim.release();
+    if (view.has_turn) {
+        channel_.port.gpu_turn().keep();
+    }
     if (!is_push) {
         operations_.count_part(copy.transfer.id, 1);
     }

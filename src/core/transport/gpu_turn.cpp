@@ -19,8 +19,9 @@ void GpuTurn::come(uint64_t launches) {
     const uint64_t launched_at = watch_.launched_at.load(std::memory_order_relaxed);
     learn(launched_at);
     launches_seen_ = launches;
-    came_at_ = monotonic_nanoseconds();
-    has_waited_ = came_at_ - launched_at > kShortNs;
+    const uint64_t now = monotonic_nanoseconds();
+    has_waited_ = now - launched_at > kShortNs;
+    own_until_ = now + kShortNs;
     has_arrived_ = has_gone_on_ = false;
     ends_before_ = ends_ != 0 ? ends_ : ends_before_;
     ends_ = 0;
@@ -34,8 +35,10 @@ void GpuTurn::learn(uint64_t launched_at) {
     if (!is_contended_ || !has_arrived_) {
         return;
     }
-    const uint64_t taken = launched_at > last_at_ ? launched_at - last_at_ : 0;
-    if (!has_gone_on_ && taken < kLongestLaunching) {
+    // Else another thread launches kernels meanwhile.
+    const bool is_behind = launched_at > last_at_;
+    const uint64_t taken = launched_at - last_at_;
+    if (is_behind && !has_gone_on_ && taken < kLongestLaunching) {
         launching_ns_ = std::max({taken, launching_ns_ - launching_ns_ / 8, kShortestLaunching});
     } else {
         launching_ns_ = launching_ns_ / 2 < kShortestLaunching ? 0 : launching_ns_ / 2;

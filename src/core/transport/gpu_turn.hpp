@@ -22,7 +22,7 @@ public:
     /** The process uses the port, in each progress. It has come from its program if that has
      * launched kernels since the last time. */
     void enter() {
-        const uint64_t launches = watch_.launches.load(std::memory_order_relaxed);
+        const uint64_t launches = watch_.launches.load(std::memory_order_acquire);
         if (launches != launches_seen_) {
             come(launches);
         }
@@ -51,11 +51,14 @@ public:
      * right behind its exchange of messages. Else the GPU turns between them in any case. */
     bool counts() const { return is_contended_ && (peers_ > 1 || launching_ns_ != 0); }
 
-    /** Whether the GPU has turned to this process: its program has waited for that, and came a
-     * short time ago. A program that does not wait for its kernels never has the turn. */
+    /** Whether the GPU has turned to this process: its program has waited for that, and came or
+     * copied for both a short time ago. A program that does not wait for its kernels never has the
+     * turn. */
     bool is_own() const {
-        return peers_ == 1 && has_waited_ && monotonic_nanoseconds() - came_at_ < kShortNs;
+        return peers_ == 1 && has_waited_ && monotonic_nanoseconds() < own_until_;
     }
+    /** This process copies within the GPU in its turn. */
+    void keep() { own_until_ = monotonic_nanoseconds() + kShortNs; }
 
     /** A message has arrived in GPU memory. */
     void note_arrival() {
@@ -65,9 +68,9 @@ public:
             last_at_ = monotonic_nanoseconds();
         }
     }
-    /** That was a message of the peer whose turn it is, and nothing else is under way. Waits until
-     * the peer has most likely launched its next kernels, as long as this process took before; but
-     * only for the last such message of an exchange, as many as there were before. */
+    /** That was a message of the peer whose turn it is, and no other transfer is under way. Waits
+     * until the peer has most likely launched its next kernels, as long as this process took
+     * before; but only for the last such message of an exchange, as many as there were before. */
     void let_peer_launch();
 
 private:
@@ -95,7 +98,7 @@ private:
     unsigned ends_ = 0;         // calls of let_peer_launch() since it came
     unsigned ends_before_ = 0;  // when it came with some for the last time
     // ns, the points in time of CLOCK_MONOTONIC
-    uint64_t came_at_ = 0;
+    uint64_t own_until_ = 0;     // if it has waited
     uint64_t last_at_ = 0;       // it used the port, while that is contended
     uint64_t launching_ns_ = 0;  // of the program, right behind a message; 0: it does not do so
 };

@@ -51,6 +51,8 @@ public:
     }
 
     GpuTurn &gpu_turn() { return gpu_turn_; }
+    /** Whether no copy is under way, and at most one connection has work. */
+    bool is_almost_idle() const { return engine_.idle() && active_.size() <= 1; }
 
     /** A connection has work; it is progressed until it has none. */
     void activate(Connection &connection);

@@ -62,8 +62,8 @@ bool waits_for_kernels(const OwnBuffers &own) {
                                 !sharing.may_run_kernels(info.device));
 }
 
-/** Whether several messages of each rank would be copied by the one process of its GPU that copies
- * for the others. */
+/** Whether several messages of each rank are slower than the way through host memory, because one
+ * process of a GPU copies for the others. */
 bool is_slow_exchange(const OwnBuffers &own, const Group &group) {
     return group.size > 2 && is_at_most(limit(), own) && shares_gpu(own);
 }

@@ -273,7 +273,9 @@ ucs_status_ptr_t tag_send_nbx(ucp_ep_h ep, const void *buffer, size_t count, ucp
         return post(parameters);
     }
     ucp_request_param_t kept = parameters_of(parameters);
-    if (!message->is_in_host_memory() && message->bytes() >= shortest) {
+    const bool is_short_copy =
+        message->is_in_host_memory() && message->bytes() <= PinnedBufferPool::kSmallBlockBytes;
+    if (!is_short_copy && message->bytes() >= shortest) {
         kept.op_attr_mask &= ~uint32_t{UCP_OP_ATTR_FLAG_FAST_CMPL};  // it may wait
     }
     return send(std::move(message), kept, completion_of_send(parameters),

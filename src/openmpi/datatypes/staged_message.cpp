@@ -50,7 +50,24 @@ bool can_be_rows(const PackedLayout &layout) {
 /** Whether equal rows, which copy engines pack into host memory, would in device memory wait for
  * kernels of other programs. */
 bool waits_for_kernels(const PackedLayout &layout, const MemoryInfo &info) {
-    return layout.pieces.size() == 1 && GpuSharing::instance().others_compute(info.device);
+    return layout.pieces.size() == 1 && layout.pieces.front().rows.count > 1 &&
+           GpuSharing::instance().others_compute(info.device);
+}
+
+/** The messages that have a long block of page-locked host memory. Collective operations and lists
+ * of pieces need others. */
+std::atomic<size_t> long_host_blocks{0};
+constexpr size_t kMostLongHostBlocks = PinnedBufferPool::kBlocks / 2;
+
+bool is_long(size_t bytes) {
+    return bytes > PinnedBufferPool::kSmallBlockBytes;
+}
+
+/** Whether such a message may have a block in host memory although it is long. */
+bool has_host_block_for(size_t bytes) {
+    return bytes <= PinnedBufferPool::kBlockBytes &&
+           (!is_long(bytes) ||
+            long_host_blocks.load(std::memory_order_relaxed) < kMostLongHostBlocks);
 }
 
 /** Whether peers may copy the rows themselves. */
@@ -72,7 +89,7 @@ std::unique_ptr<StagedMessage> StagedMessage::make(void *buffer, size_t count,
     GenericDatatypes &datatypes = GenericDatatypes::instance();
     const void *elements = datatypes.find(datatype);
     const size_t bytes = elements != nullptr ? OpalDatatype(elements).size() * count : 0;
-    const bool is_short = bytes <= PinnedBufferPool::kSmallBlockBytes;
+    const bool is_short = !is_long(bytes);
     if (bytes == 0 || buffer == nullptr ||
         (!is_short && bytes < std::min(limits.device, limits.rows))) {
         return nullptr;
@@ -96,8 +113,7 @@ std::unique_ptr<StagedMessage> StagedMessage::make(void *buffer, size_t count,
     const bool may_be_in_device_memory =
         bytes >= limits.device || (bytes >= limits.rows && can_be_shown(*layout, info));
     const bool may_be_in_host_memory = is_short && bytes < limits.device;
-    const bool prefers_host_memory =
-        bytes <= PinnedBufferPool::kBlockBytes && waits_for_kernels(*layout, info);
+    const bool prefers_host_memory = has_host_block_for(bytes) && waits_for_kernels(*layout, info);
     std::unique_ptr<StagedMessage> message;
     for (const bool in_host_memory : {prefers_host_memory, !prefers_host_memory}) {
         const bool is_possible =
@@ -114,6 +130,7 @@ StagedMessage::StagedMessage(void *buffer, size_t bytes, bool in_host_memory,
     : buffer_(buffer), bytes_(bytes), layout_(std::move(layout)), info_(info) {
     if (in_host_memory) {
         host_block_.emplace(bytes);
+        long_host_blocks.fetch_add(is_long(bytes) ? 1 : 0, std::memory_order_relaxed);
     } else {
         device_block_.emplace(bytes, info);
     }
@@ -126,7 +143,9 @@ bool StagedMessage::has_block() const {
 }
 
 StagedMessage::~StagedMessage() {
-    if (!is_in_host_memory()) {
+    if (is_in_host_memory()) {
+        long_host_blocks.fetch_sub(is_long(bytes_) ? 1 : 0, std::memory_order_relaxed);
+    } else {
         RowViews::instance().remove(block());
     }
     under_way().living.fetch_sub(1, std::memory_order_relaxed);

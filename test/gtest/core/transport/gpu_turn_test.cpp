@@ -85,6 +85,14 @@ TEST(GpuTurn, IsOfTheProcessThatHasWaitedForItAndHasJustCome) {
         program.compute(kTurn);
         return program.turn.is_own();
     }));
+    EXPECT_TRUE(happens([&] {
+        program.compute(kTurn);
+        for (int i = 0; i < 4; ++i) {
+            pass(kTurn / 4);
+            program.turn.keep();
+        }
+        return program.turn.is_own();
+    })) << "it goes on copying";
     pass(kTurn);
     EXPECT_FALSE(program.turn.is_own()) << "it came long ago";
     EXPECT_TRUE(happens([&] {
@@ -130,6 +138,19 @@ TEST(GpuTurn, DoesNotCountWhereTheProgramComputesOnTheCpu) {
         program.compute(kTurn);
         program.exchange([] { pass(100'000); });
         program.compute(kTurn);
+        return program.turn.counts();
+    }));
+}
+
+TEST(GpuTurn, DoesNotCountWhereAnotherThreadLaunches) {
+    Program program;
+    EXPECT_FALSE(happens([&] {
+        program.compute(kTurn);
+        program.turn.note_arrival();
+        launch();
+        program.turn.leave();
+        pass(kTurn);
+        program.turn.enter();
         return program.turn.counts();
     }));
 }

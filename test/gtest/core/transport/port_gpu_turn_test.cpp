@@ -62,6 +62,17 @@ public:
         return true;
     }
 
+    /** A message of this process to itself. */
+    bool reads_itself() {
+        Buffer source(MemoryKind::device, kBytes);
+        const Registration registration(source.data(), kBytes);
+        source.fill(++seed_);
+        TestPort &port = *pair_.port;
+        return await_get(port, port.connection(port), local_->data(), kBytes,
+                         registration.named()) == Status::ok &&
+               local_->check(0, kBytes, seed_, 0).empty();
+    }
+
     bool we_precede() { return process_cookie().low < pair_.peer.owner(); }
     int finish() { return pair_.peer.finish(); }
 
@@ -89,6 +100,9 @@ private:
 FreshProcess late("comes-late", [] {
     Neighbours neighbours;
     CHECK(neighbours.start() && neighbours.compute());
+    CHECK(neighbours.becomes(false, true));
+    // It is no other process.
+    CHECK(neighbours.reads_itself());
     CHECK(neighbours.becomes(false, true));
     const int status = neighbours.finish();
     return status == 0 && neighbours.we_precede() ? kWePrecede : status;
