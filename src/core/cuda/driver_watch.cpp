@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/cuda/driver_watch.hpp"
 
+#include "core/base/monotonic_clock.hpp"
+
 #include <utility>
 
 namespace gpushm {
@@ -13,6 +15,11 @@ thread_local bool copies_are_own;
 DriverWatch &DriverWatch::instance() {
     static DriverWatch watch;
     return watch;
+}
+
+void DriverWatch::note_launch() {
+    launched_at.store(monotonic_nanoseconds(), std::memory_order_relaxed);
+    launches.store(launches.load(std::memory_order_relaxed) + 1, std::memory_order_release);
 }
 
 bool driver_hooks_installed() {

@@ -11,6 +11,8 @@ namespace gpushm {
 /** One object for the process. Only the hooks write it. Any thread. */
 struct DriverWatch {
     static DriverWatch &instance();
+    /** The application launches a kernel or a graph. */
+    void note_launch();
 
     std::atomic<bool> allocations{false};
     std::atomic<bool> contexts{false};
@@ -20,8 +22,9 @@ struct DriverWatch {
     std::atomic<bool> early_returns{false};
     std::atomic<uint64_t> contexts_gone{0};
     std::atomic<uint64_t> launches{0};  // threads that launch at once may count as one
-    // ns of CLOCK_MONOTONIC; 0: never. Stored before `launches` is (release), which a reader has
-    // loaded before (acquire).
+    // Of the last launch, ns of CLOCK_MONOTONIC; 0: there was none. Stored before `launches`
+    // (release): a reader that has loaded that (acquire) finds the time of that launch or of a
+    // later one.
     std::atomic<uint64_t> launched_at{0};
     std::atomic<unsigned> endings{0};  // calls under way that end memory or a context
 };

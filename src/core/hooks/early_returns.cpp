@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/hooks/early_returns.hpp"
 
-#include "core/base/monotonic_clock.hpp"
 #include "core/cuda/cuda_driver.hpp"
 #include "core/cuda/driver_watch.hpp"
 #include "core/cuda/unfinished_copies.hpp"
@@ -113,19 +112,12 @@ struct StartHook {
     static inline CUresult (*original)(Arguments...);
 };
 
-/** A kernel or a graph of the application is launched (application_launches()). */
-void note_launch() {
-    DriverWatch &watch = DriverWatch::instance();
-    watch.launched_at.store(monotonic_nanoseconds(), std::memory_order_relaxed);
-    watch.launches.store(watch.launches.load(std::memory_order_relaxed) + 1,
-                         std::memory_order_release);
-}
-
+/** Counts launches (application_launches()). */
 template <int which, typename... Arguments>
 struct LaunchHook {
     static CUresult call(Arguments... arguments) {
         if (!OwnCopies::under_way()) {
-            note_launch();
+            DriverWatch::instance().note_launch();
         }
         UnfinishedCopies::instance().separate();
         return original(arguments...);

@@ -225,8 +225,8 @@ void Transfers::receive_done(const TransferDone &done) {
     const bool came_from_this_gpu =
         pushed && direct_.same_gpu(operation->remote.buffer, operation->local_info);
     operations_.end(done.transfer_id, done.failed != 0 ? Status::gpu_error : Status::ok);
-    const bool is_all = operations_.empty() && !sender_.busy() && channel_.port.is_almost_idle();
-    if (came_from_this_gpu && is_all) {
+    if (came_from_this_gpu && operations_.empty() && !sender_.busy() &&
+        channel_.port.is_almost_idle()) {
         channel_.port.gpu_turn().let_peer_launch();
     }
 }

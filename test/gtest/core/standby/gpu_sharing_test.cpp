@@ -67,7 +67,7 @@ private:
         while (channel.receive(&deed)) {
             if (deed == Deed::launch) {
                 GpuSharing::instance().use(0);
-                ++DriverWatch::instance().launches;
+                DriverWatch::instance().note_launch();
             }
             const bool claims = deed == Deed::claim || deed == Deed::claim_unseen;
             if (claims && !GpuClaims::instance().claim(0)) {
@@ -106,7 +106,7 @@ FreshProcess others_are_seen("sharing-others-are-seen", [] {
     Neighbour second;
     CHECK(enter_primary_context(0) != nullptr);
     CHECK(becomes(Others::none));
-    ++DriverWatch::instance().launches;  // of its own
+    DriverWatch::instance().note_launch();  // of its own
     CHECK(becomes(Others::none));
     CHECK(neighbour.does(Deed::look));
     CHECK(becomes_beside(neighbour, Others::present));
@@ -234,7 +234,7 @@ FreshProcess both_compute("sharing-both-compute", [] {
     const Neighbour neighbour;
     CHECK(enter_primary_context(0) != nullptr);
     for (int i = 0; i < 10; ++i) {
-        ++DriverWatch::instance().launches;
+        DriverWatch::instance().note_launch();
         CHECK(neighbour.does(Deed::launch));
         CHECK(becomes_beside(neighbour, Others::kernels));
     }

@@ -19,12 +19,6 @@ void pass(uint64_t nanoseconds) {
     }
 }
 
-void launch() {
-    DriverWatch &watch = DriverWatch::instance();
-    watch.launched_at = monotonic_nanoseconds();
-    ++watch.launches;
-}
-
 /** A scheduler may stop the test for longer than anything here takes, so that what it does at all
  * counts, not each time. */
 template <typename Action>
@@ -46,7 +40,7 @@ struct Program {
 
     /** Launches a kernel, and waits so long for it before it comes to MPI. */
     void compute(uint64_t wait) {
-        launch();
+        DriverWatch::instance().note_launch();
         pass(wait);
         turn.enter();
     }
@@ -147,7 +141,7 @@ TEST(GpuTurn, DoesNotCountWhereAnotherThreadLaunches) {
     EXPECT_FALSE(happens([&] {
         program.compute(kTurn);
         program.turn.note_arrival();
-        launch();
+        DriverWatch::instance().note_launch();
         program.turn.leave();
         pass(kTurn);
         program.turn.enter();

@@ -159,7 +159,7 @@ FreshProcess failing_push("failing-push", [] {
     Pair pair(0);
     CHECK(pair.start());
     const LogCapture log;
-    const bool we_copy = process_cookie().low < pair.peer.owner();
+    const bool we_copy = pair.precedes();
     const RemoteMemory remote = pair.peer.allocate(kBytes);
     Buffer local(MemoryKind::device, kBytes);
     const Registration registration(local.data(), kBytes);
@@ -270,7 +270,7 @@ constexpr int kOtherRole = 78;  // of the two processes the other one copies; by
 FreshProcess closed_pushing("closed-during-its-push", [] {
     Pair pair(0);
     CHECK(pair.start());
-    if (process_cookie().low < pair.peer.owner()) {
+    if (pair.precedes()) {
         return pair.peer.finish() == 0 ? kOtherRole : 1;
     }
     const LogCapture log;

@@ -168,7 +168,7 @@ FreshProcess one_gpu("one-gpu", [] {
     Buffer source(MemoryKind::device, kBytes);
     Buffer target(MemoryKind::device, kBytes);
     const Registration registration(source.data(), kBytes);
-    const bool we_copy = process_cookie().low < pair.peer.owner();
+    const bool we_copy = pair.precedes();
     for (uint64_t i = 0; i < 60; ++i) {
         if (i == 50) {
             pair.peer.reset_calls();
@@ -192,8 +192,6 @@ TEST(PortGpuMapping, OnOneGpuOneProcessCopiesForBoth) {
         EXPECT_EQ(one_gpu.run(), 0);
     }
 }
-
-constexpr int kWeCopy = 43;  // status of a process that copies for both
 
 /** Keeps the claim of the first GPU until it is killed. Made before CUDA is initialised. */
 class Claimant {
@@ -222,7 +220,7 @@ private:
 std::optional<bool> both_copy(Pair &pair, Buffer &local, bool is_put, const RemoteMemory &remote,
                               size_t length) {
     static uint64_t seed = 0;
-    const bool we_copy = process_cookie().low < pair.peer.owner();
+    const bool we_copy = pair.precedes();
     ++seed;
     local.fill(is_put ? seed : 0);
     pair.peer.fill(is_put ? 0 : seed);
@@ -230,9 +228,7 @@ std::optional<bool> both_copy(Pair &pair, Buffer &local, bool is_put, const Remo
     pair.peer.reset_calls();
     const Status status =
         is_put ? pair.put(local.data(), length, remote) : pair.get(local.data(), length, remote);
-    const unsigned long copies =
-        we_copy ? pair.peer.calls("cuMemcpyAsync") + pair.peer.calls("cuMemcpy2DAsync")
-                : calls("cuMemcpyAsync") + calls("cuMemcpy2DAsync");
+    const unsigned long copies = we_copy ? pair.peer_copies() : Pair::own_copies();
     const bool is_right =
         status == Status::ok && (is_put || local.check(0, length, seed, 0).empty());
     return is_right ? std::optional<bool>(copies != 0) : std::nullopt;
@@ -254,7 +250,7 @@ FreshProcess one_gpu_of_three("one-gpu-of-three", [] {
     Pair pair(0);
     CHECK(pair.start());
     const RemoteMemory remote = pair.peer.allocate(kLong);
-    const bool we_copy = process_cookie().low < pair.peer.owner();
+    const bool we_copy = pair.precedes();
     Buffer local(MemoryKind::device, kLong);
     CHECK(third.claims());
     // A long one takes longer through the host than it waits for the GPU. It has the buffers
@@ -272,20 +268,13 @@ FreshProcess one_gpu_of_three("one-gpu-of-three", [] {
             CHECK(becomes(pair, local, is_put, remote, kBytes, false));
         }
     }
-    const int status = pair.peer.finish();
-    return status != 0 ? status : we_copy ? kWeCopy : 0;
+    return pair.finish_by_order();
 });
 
 /** Kernels of two processes wait for time slices; copies from and to the host do not. */
 TEST(PortGpuMapping, WhereAThirdProcessHasTheGpuBothCopyThroughTheHost) {
     SKIP_UNLESS_SIMULATED();
-    bool seen[2] = {false, false};
-    for (int i = 0; i < 40 && !(seen[0] && seen[1]); ++i) {
-        const int status = one_gpu_of_three.run();
-        ASSERT_TRUE(status == 0 || status == kWeCopy) << status;
-        seen[status == 0 ? 0 : 1] = true;
-    }
-    EXPECT_TRUE(seen[0] && seen[1]) << "the same process copies for both each time";
+    run_in_both_orders(one_gpu_of_three);
 }
 
 constexpr int kPeerCopies = 42;  // status of a process whose peer copies for both
@@ -301,7 +290,7 @@ FreshProcess kernel_within_gpu("kernel-within-gpu", [] {
     CHECK(cuda.ctx_get_current(&context) == CUDA_SUCCESS);
     CHECK(load_kernels(context));
     const RemoteMemory remote = pair.peer.allocate(kLong);
-    if (process_cookie().low > pair.peer.owner()) {
+    if (!pair.precedes()) {
         const int status = pair.peer.finish();
         return status == 0 ? kPeerCopies : status;
     }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "test/gtest/core/transport/port_gpu_peer.hpp"
 
-#include "core/base/monotonic_clock.hpp"
 #include "core/cuda/driver_watch.hpp"
 #include "core/pinning/host_registration_cache.hpp"
 #include "core/reclaim/context_in_use.hpp"
 #include "core/standby/gpu_sharing.hpp"
+
+#include <gtest/gtest.h>
 
 #include <unistd.h>
 
@@ -382,11 +383,25 @@ Status await_put(TestPort &port, Connection &connection, const void *local, size
     return outcome.status;
 }
 
+int Pair::finish_by_order() {
+    const bool is_first = precedes();
+    const int status = peer.finish();
+    return status == 0 && is_first ? kPrecedes : status;
+}
+
+void run_in_both_orders(FreshProcess &process) {
+    bool seen[2] = {false, false};
+    for (int i = 0; i < 40 && !(seen[0] && seen[1]); ++i) {
+        const int status = process.run();
+        ASSERT_TRUE(status == 0 || status == Pair::kPrecedes) << status;
+        seen[status == 0 ? 0 : 1] = true;
+    }
+    EXPECT_TRUE(seen[0] && seen[1]) << "the same process precedes each time";
+}
+
 void launch_as_program() {
     GpuSharing::instance().use(0);
-    DriverWatch &watch = DriverWatch::instance();
-    watch.launched_at = monotonic_nanoseconds();
-    ++watch.launches;
+    DriverWatch::instance().note_launch();
 }
 
 void use_gpu() {

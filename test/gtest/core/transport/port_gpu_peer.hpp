@@ -114,9 +114,25 @@ struct Pair {
         return progress_until({&*port}, [&] { return calls(function) >= count; });
     }
 
+    /** Whether this process copies for both on one GPU where nobody else uses it. */
+    bool precedes() { return process_cookie().low < peer.owner(); }
+    static constexpr int kPrecedes = 43;
+    /** The status of a test process: as the peer's, but kPrecedes if that is 0 and precedes(). */
+    int finish_by_order();
+
+    // Copies by the driver since the last reset_calls().
+    static unsigned long own_copies() { return calls("cuMemcpyAsync") + calls("cuMemcpy2DAsync"); }
+    unsigned long peer_copies() {
+        return peer.calls("cuMemcpyAsync") + peer.calls("cuMemcpy2DAsync");
+    }
+
     Peer peer;
     std::optional<TestPort> port;
 };
+
+/** Runs a process, which ends by finish_by_order(), until each of the pair was the one that
+ * precedes: either may have the lower cookie. */
+void run_in_both_orders(FreshProcess &process);
 
 /** As an application that launches a kernel on device 0. */
 void launch_as_program();

@@ -13,7 +13,6 @@ namespace {
 using namespace test;
 
 constexpr size_t kBytes = 64 << 10;
-constexpr int kWePrecede = 43;  // status of a process that copies for both where nobody computes
 
 class Neighbours {
 public:
@@ -46,7 +45,7 @@ public:
         reset_calls();
         const Status status = pair_.get(local_->data(), kBytes, remote_);
         launch_as_program();
-        own_copies_ = copies();
+        own_copies_ = Pair::own_copies();
         return status == Status::ok && local_->check(0, kBytes, seed_, 0).empty();
     }
     /** Steps until the last two were copied so, for a scheduler may stop a process meanwhile. */
@@ -56,7 +55,7 @@ public:
             if (!step(in_mpi) || std::chrono::steady_clock::now() > end) {
                 return false;
             }
-            const bool by_us = own_copies_ == 1 && peer_copies() == 0;
+            const bool by_us = own_copies_ == 1 && pair_.peer_copies() == 0;
             good = by_us == direct ? good + 1 : 0;
         }
         return true;
@@ -73,14 +72,9 @@ public:
                local_->check(0, kBytes, seed_, 0).empty();
     }
 
-    bool we_precede() { return process_cookie().low < pair_.peer.owner(); }
-    int finish() { return pair_.peer.finish(); }
+    int finish() { return pair_.finish_by_order(); }
 
 private:
-    static unsigned long copies() { return calls("cuMemcpyAsync") + calls("cuMemcpy2DAsync"); }
-    unsigned long peer_copies() {
-        return pair_.peer.calls("cuMemcpyAsync") + pair_.peer.calls("cuMemcpy2DAsync");
-    }
     void wait(bool in_mpi) {
         const uint64_t end = monotonic_nanoseconds() + 150'000;
         while (monotonic_nanoseconds() < end) {
@@ -104,8 +98,7 @@ FreshProcess late("comes-late", [] {
     // It is no other process.
     CHECK(neighbours.reads_itself());
     CHECK(neighbours.becomes(false, true));
-    const int status = neighbours.finish();
-    return status == 0 && neighbours.we_precede() ? kWePrecede : status;
+    return neighbours.finish();
 });
 
 FreshProcess early("comes-early", [] {
@@ -113,20 +106,8 @@ FreshProcess early("comes-early", [] {
     CHECK(neighbours.start() && neighbours.compute());
     CHECK(neighbours.becomes(false, true));
     CHECK(neighbours.becomes(true, false));
-    const int status = neighbours.finish();
-    return status == 0 && neighbours.we_precede() ? kWePrecede : status;
+    return neighbours.finish();
 });
-
-/** Either process may have the lower cookie. */
-void run_in_both_orders(FreshProcess &process) {
-    bool seen[2] = {false, false};
-    for (int i = 0; i < 40 && !(seen[0] && seen[1]); ++i) {
-        const int status = process.run();
-        ASSERT_TRUE(status == 0 || status == kWePrecede) << status;
-        seen[status == 0 ? 0 : 1] = true;
-    }
-    EXPECT_TRUE(seen[0] && seen[1]) << "the same process precedes each time";
-}
 
 TEST(PortGpuTurn, TheProcessThatComesLateCopies) {
     SKIP_UNLESS_SIMULATED();
